@@ -35,10 +35,10 @@ constexpr int64_t kCheckNs = 100'000'000;
 constexpr int kWatchMs = 100;
 constexpr int kYieldsForOthers = 100;
 constexpr std::chrono::microseconds kManyNap{50};
-// What moves no more than this is short: how long a wait for it goes on looking behind the first news.
+// An operation that moves no more than this is short. A wait for it polls for kLingerNs after each event.
 constexpr uint64_t kShortBytes = 64 << 10;
 constexpr int64_t kLingerNs = 500'000;
-// After a failure here, until peers that are not held up know: what they read before, they find.
+// How long after a failure here peers may still read from memory of the operation.
 constexpr int64_t kNewsTakeNs = 2'000'000'000;
 
 bool is_short(const Operation& op) {
@@ -69,7 +69,7 @@ Context::Context(uint64_t job, std::unique_ptr<bootstrap::Bootstrap> bootstrap,
 Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, int rank, int ranks,
                                                const std::string& host_id, int cuda_device,
                                                Deadline deadline) {
-  // Of the secret alone: the address beside it is what each rank's resolver has made of the root's name.
+  // The secret alone names the job. Ranks may resolve the root's name to different addresses.
   const auto secret = bootstrap::read_unique_id(id);
   if (!secret) return secret.status();
   const uint64_t job = hash_64({reinterpret_cast<const char*>(secret->secret.data()), secret->secret.size()});
@@ -100,7 +100,7 @@ Status Context::begin(Deadline deadline) {
   return {};
 }
 
-// Of the ranks on a node that write a trace the first one starts the file before anybody appends to it.
+// The first rank on a node that writes a trace starts the file, before any rank appends to it.
 Status Context::open_trace(Deadline deadline) {
   const auto writes = [this](int r) { return fabric_->traces(r); };
   bool anybody = false;
@@ -111,7 +111,7 @@ Status Context::open_trace(Deadline deadline) {
   const auto first_here = std::find_if(here.begin(), here.end(), writes);
   const bool first = first_here != here.end() && *first_here == rank();
   const Status started = first ? Trace::start() : Status();
-  // All learn why one could not: that its connection ends says nothing.
+  // Every rank learns why one could not start the file.
   std::array<char, kReasonBytes> reason{};
   started.message().copy(reason.data(), reason.size() - 1);
   const auto met = bootstrap_->all_gather(std::as_bytes(std::span(reason)), deadline);
@@ -200,7 +200,7 @@ int Context::advance_one(Operation& op) {
   return 1;
 }
 
-// Takes an active operation's hands off all memory.
+// From here on an active operation touches no memory.
 void Context::end_active(Operation& op, Status& status) {
   if (!status.ok() && op.puts_open > 0)
     for (transport::Transport* t : {fabric_->local(), fabric_->between_nodes()})
@@ -278,7 +278,7 @@ int Context::turn() {
   }
   events += *polled;
   if (failures_.any_pending()) failures_.act_on_pending();
-  // The oldest first: what it puts travels before what younger ones put.
+  // The oldest operation first: its puts travel before those of younger ones.
   const std::vector<Operation*>& active = operations_.active();
   for (size_t i = 0; i < active.size();) {
     Operation& op = *active[i];
@@ -301,7 +301,7 @@ void Context::wake_progress() {
   ProgressEngine::wake(home_);
 }
 
-// A streak of calls would ring at each of them.
+// In a streak, each call would wake the progress thread.
 void Context::hand_on() {
   const bool streak = fabric_->waits_since() != 0 && operations_.empty() && device_operations_.empty() &&
                       !failures_.any_death() && !submissions_.any(std::memory_order_seq_cst);

@@ -1,6 +1,7 @@
-// Context: one rank's membership in a job, shared by the communicator that joined and all that are split from
-// it: the bootstrap, the fabric, the operations in flight, and the lock over all of them. It orders what its
-// parts do in a turn, and where an operation begins and ends; the rest is theirs:
+// Context: one rank's membership in a job. The communicator that joined and all that are split from it share
+// the context. It owns the bootstrap, the fabric, the operations in flight, and the lock over all of them. It
+// decides in which order its parts act in a turn, and where an operation begins and ends. Its parts do the
+// rest:
 //
 //   OperationTable    which operations are active, and which one a message is for
 //   Inbox             messages, early ones among them
@@ -9,13 +10,11 @@
 //   StreakWatch       back-to-back calls whose messages share writes
 //   Failures          losses of peers, reports of failures, deadlines;  LostMemory  buffers freed too early
 //   Workspace         scratch and staging on the host;  DeviceOperations  what GPU memory takes besides
-//
-// Whoever waits, works: a thread that blocks on an operation calls wait(), which drives the fabric and every
-// active operation of the context until its own is finished. Progress threads (progress.h) drive a context
-// only while it has active operations and nobody waits in it.
-//
-// Thread safety: methods say what they need. The lock order is: context, then stream or captured calls, then
-// a context's submissions.
+// A thread that blocks on an operation works: it calls wait(), which drives the fabric and every active
+// operation of the context until its own has ended. Progress threads (progress.h) drive a context only while
+// it has active operations and no thread waits in it. Thread safety: the annotations say which methods need
+// the context's lock (context_lock.h). The lock order is: context, then stream or captured calls, then a
+// context's submissions.
 #pragma once
 
 #include <atomic>
@@ -45,10 +44,11 @@ namespace weft::engine {
 class Communicator;
 class ProgressThread;
 
-/// What the cost model takes a job's machine to be, as its ranks have agreed on when they met (job/tuning.h).
+/// The machine that the cost models of a job's ranks use. The ranks agree on it when they meet
+/// (job/tuning.h).
 struct JobMachine {
   model::Machine machine;
-  /// On rank 0: why what it has measured should be measured again; "" = it need not.
+  /// On rank 0: why the measurement should be repeated; "" = it need not.
   std::string doubt;
   bool wants_measuring = false;  // `machine` is only what to begin with
   bool tunes = false;            // choices may rest on measurements: rank 0's WEFT_TUNE is not off
@@ -82,7 +82,7 @@ class Context final : public std::enable_shared_from_this<Context> {
   /// Whether a thread wants the lock.
   bool lock_is_wanted() const { return mutex_.wanted(); }
 
-  // The parts; what they need is theirs to say.
+  // The parts. Their headers say what their methods need.
   OperationTable& operations() WEFT_REQUIRES(context_lock) { return operations_; }
   const OperationTable& operations() const WEFT_REQUIRES(context_lock) { return operations_; }
   Inbox& inbox() WEFT_REQUIRES(context_lock) { return inbox_; }
@@ -114,7 +114,7 @@ class Context final : public std::enable_shared_from_this<Context> {
   void fail_operations(Communicator& comm, const Status& why) WEFT_REQUIRES(context_lock);
   /// Drives the context until `op` is finished. The lock may be given up and taken again on the way.
   void wait(Lock& lock, Operation& op) WEFT_REQUIRES(context_lock);
-  /// How an operation has ended, which this call waits for. The caller releases it.
+  /// Waits for an operation and returns how it has ended. The caller releases it.
   Status result_of(Lock& lock, Operation& op) WEFT_REQUIRES(context_lock) {
     if (op.finished.load(std::memory_order_acquire)) leave();
     else wait(lock, op);
@@ -124,21 +124,20 @@ class Context final : public std::enable_shared_from_this<Context> {
   // Driving, under the lock.
   /// One round: takes in submissions, polls, advances every active operation. Returns the number of events.
   int turn() WEFT_REQUIRES(context_lock);
-  /// Whether a network without traffic of ours is to be looked at in this turn: it is looked at seldom.
+  /// Whether this turn polls a network without traffic of this rank's operations. Few turns do.
   bool quiet_network_is_due() WEFT_REQUIRES(context_lock) { return ++turns_ % kQuietNetworkTurns == 0; }
   /// What all turns have seen.
   uint64_t events() const WEFT_REQUIRES(context_lock) { return events_; }
-  /// Whether a progress thread has anything to look after here. That is also what ended operations have left
-  /// with the network or a device, and a death that waits for the end of its time of grace: nobody else may
-  /// come by.
+  /// Whether a progress thread has work here: operations in flight, data that ended operations have left with
+  /// the network or a device, or a death in its time of grace.
   bool busy() WEFT_REQUIRES(context_lock) {
     return !operations_.empty() || !device_operations_.empty() || submissions_.any() ||
            failures_.any_death() || unsent();
   }
   /// Whether operations of GPU memory are in flight, which no descriptor tells of.
   bool device_is_busy() const WEFT_REQUIRES(context_lock) { return operations_.uses_device(); }
-  /// Whether a sleeper is woken by all that is waited for, at once, and no peer waits for what it would do
-  /// meanwhile: of a network, not of shared memory alone, where owners help with reads.
+  /// Whether every event wakes a sleeper at once, and no peer needs its work meanwhile. So it is on a
+  /// network. In shared memory owners help with reads.
   bool rings() const WEFT_REQUIRES(context_lock) { return operations_.uses_network() && nap_us() < 0; }
   /// Acts on losses and deadlines that are due; cheap, called a few times a second.
   void check_deadlines(int64_t now_ns) WEFT_REQUIRES(context_lock);
@@ -148,7 +147,7 @@ class Context final : public std::enable_shared_from_this<Context> {
   void end_sleep() WEFT_REQUIRES(context_lock);
 
   // From any thread, without the lock.
-  /// Hands over an operation, or calls that a CUDA graph has come to, to be started at the next turn.
+  /// Hands over an operation, or the calls of a launched CUDA graph. The next turn starts them.
   template <typename T>
   void submit(T&& submitted) {
     submissions_.submit(std::forward<T>(submitted));
@@ -172,7 +171,7 @@ class Context final : public std::enable_shared_from_this<Context> {
   bool unsent() WEFT_REQUIRES(context_lock) {
     return left_with_network_ && (left_with_network_ = fabric_->unsent());
   }
-  /// For a caller whose operation ended without a wait(): what it has left with the network goes on.
+  /// For a caller whose operation ended without a wait(): sees to the data that it has left with the network.
   void leave() WEFT_REQUIRES(context_lock) {
     if (unsent() && !sleepers_.any_waiting()) hand_on();
   }

@@ -39,8 +39,8 @@ class Fabric {
                                               std::unique_ptr<transport::Transport> network);
   ~Fabric();
 
-  /// What carries messages between nodes, if all are like this one: as WEFT_NET and WEFT_PROVIDER say, or by
-  /// what libfabric offers. Asks libfabric only where that decides. Errors: those of opening it.
+  /// The network between nodes that are like this one, by WEFT_NET and WEFT_PROVIDER, or by what libfabric
+  /// offers. Asks libfabric only if the settings do not decide. Errors: those of opening it.
   static Result<transport::Net> net_here();
 
   /// Which ranks share memory: WEFT_HOSTID and WEFT_SHM are in it.
@@ -76,10 +76,10 @@ class Fabric {
   Result<int> poll(transport::Sink& sink, bool network);
   /// Whether something that the network has accepted needs further polls to get out.
   bool unsent();
-  /// Whether messages in a row share writes, as they do if nobody says otherwise.
+  /// Whether messages of back-to-back calls share writes. They do unless this switches it off.
   void gather_rows(bool gathers);
-  /// Since when any of that only waits for more to come (TcpTransport::waits_since()); 0: nothing does. From
-  /// any thread.
+  /// Since when a message waits to share a write with later ones (TcpTransport::waits_since()); 0: none does.
+  /// From any thread.
   int64_t waits_since() const;
   /// Whether the network may still read the source of a put that was forgotten.
   bool reads_forgotten() const;

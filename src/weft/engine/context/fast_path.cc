@@ -13,11 +13,11 @@
 namespace weft::engine {
 namespace {
 
-// Looks at the FIFOs before the operation is treated like any other: about 5 µs. Where ranks share cores a
-// peer may need this one, which is offered after every look.
+// How often the caller polls the FIFOs before the operation becomes active: for about 5 µs. Where ranks share
+// cores a peer may need this core, so the caller yields after every poll.
 constexpr int kLooks = 256, kCrowdedLooks = 16;
 
-// Whether something else has come up that may do so while the caller keeps the lock.
+// Whether other work has come up while the caller keeps the lock.
 bool disturbed(Context& context) WEFT_REQUIRES(context_lock) {
   return context.lock_is_wanted() || context.submissions().any() || context.failures().any_pending();
 }
@@ -27,7 +27,7 @@ bool alone(Context& context) WEFT_REQUIRES(context_lock) {
          !context.trace() && !disturbed(context);
 }
 
-// What earlier messages and operations have left to be done first; not ok: why the operation has to fail.
+// Delivers early messages, and polls the network if `network`. Not ok: why the operation has to fail.
 Status settle_before(Context& context, Operation& op, bool network) WEFT_REQUIRES(context_lock) {
   Status trouble;
   if (!context.inbox().empty()) context.inbox().deliver_early(op);
@@ -40,7 +40,7 @@ Status settle_before(Context& context, Operation& op, bool network) WEFT_REQUIRE
   return trouble;
 }
 
-// Until it is done, its looks are used up, or somebody else wants to work here.
+// Goes on until the operation is done, its polls are used up, or other work has come up.
 inline BriefOutcome carry_out(Context& context, Operation& op, Status& trouble) WEFT_REQUIRES(context_lock) {
   const bool crowded = context.fabric().oversubscribed();
   BriefOutcome outcome = advance_brief(op, trouble);
@@ -55,7 +55,7 @@ inline BriefOutcome carry_out(Context& context, Operation& op, Status& trouble) 
   return outcome;
 }
 
-// The operation becomes active: it turned out not to be brief.
+// The operation becomes active.
 void go_on_active(Context& context, Operation& op, BriefOutcome outcome, Status trouble)
     WEFT_REQUIRES(context_lock) {
   hand_over(op);

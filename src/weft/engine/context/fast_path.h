@@ -1,7 +1,8 @@
-// The fast path: a short operation inside a node (Prepared::brief) that its caller does alone. The caller has
-// the context's lock and looks after nothing else for a moment. Such an operation is not active: no turn
-// advances it, nobody can wait for it, and only OperationTable::expect() leads messages to it. If anything
-// else comes up, or the moment passes, it becomes active and goes on from where it is like any other.
+// The fast path: the caller does a short operation inside a node (Prepared::brief) alone. It holds the
+// context's lock and does nothing else for some microseconds. Such an operation is not active. No turn
+// advances it, no other thread waits for it, and only OperationTable::expect() leads messages to it. It
+// becomes active when another thread wants the context, or when its messages do not come soon. It then goes
+// on from where it is.
 //
 // Thread safety: under the context's lock.
 #pragma once

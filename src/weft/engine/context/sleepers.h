@@ -1,8 +1,7 @@
 // Sleepers: the threads that wait in a context, and how they are woken. One of them at a time sleeps on the
 // context's epoll descriptor, in which the doorbell is; the others sleep on a condition variable.
-//
-// No wake-up is lost: a thread announces that it will sleep before it looks for submissions a last time, and
-// whoever submits looks for that announcement afterwards.
+// No wake-up is lost: a thread announces that it will sleep, and then looks for submissions a last time. A
+// thread that submits looks for that announcement afterwards.
 //
 // Thread safety: under the context's lock, but for ring(), asleep() and any_waiting().
 #pragma once
@@ -28,7 +27,7 @@ class Sleepers {
   bool any_waiting() const { return waiting_.load(std::memory_order_relaxed) > 0; }
   void begin_wait() WEFT_REQUIRES(context_lock) {
     waiting_.store(waiting_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    // A progress thread that sleeps here will not drive now that somebody waits.
+    // A progress thread that sleeps here does not drive while another thread waits.
     if (taken_) ring();
   }
   /// True: no other thread waits.

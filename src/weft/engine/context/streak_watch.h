@@ -1,7 +1,7 @@
-// StreakWatch: whether nothing goes on in a context but back-to-back calls, none of which waits, so that what
-// they have left with the network waits there for more to share a write with (Fabric::waits_since()). The
-// progress thread does not disturb that, but looks again soon, for no call says that it is the last one; and
-// such calls do not wake it.
+// StreakWatch: whether a context does nothing but back-to-back calls, none of which waits. Their messages
+// stay with the network for a moment, to share writes with later ones (Fabric::waits_since()). Such calls do
+// not wake the progress thread. No call says that it is the last one, so the progress thread looks again
+// soon.
 //
 // Thread safety: begin() under the context's lock, due() on the progress thread, the rest from any thread.
 #pragma once

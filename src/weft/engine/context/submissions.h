@@ -1,5 +1,5 @@
-// Submissions: what other threads hand over to a context, to be started at its next turn: operations of
-// streams, and calls that a CUDA graph has come to.
+// Submissions: operations of streams, and calls of launched CUDA graphs, on their way from other threads to a
+// context. The context starts them at its next turn.
 //
 // Thread safety: all methods, but for take() and recycle(), which need the context's lock. submit() calls
 // nothing of CUDA.

@@ -1,6 +1,6 @@
 // CommHealth: whether a communicator works, and the failure that ended it. The first failure stays. A rank
 // that fails reports why and leaves; that it has left is only the consequence. So a report that is known
-// takes the place of the news that a rank is gone.
+// takes the place of the message that the rank is gone.
 //
 // Thread safety: none; under the context's lock.
 #pragma once

@@ -66,14 +66,14 @@ void Failures::act_on_losses(int64_t now_ns) {
   }
 }
 
-// Other ranks are not told: the bootstrap tells them, and what they wait for may still end in their own time
-// of grace.
+// The bootstrap tells the other ranks of the death. Their operations may still end, in their own time of
+// grace.
 void Failures::act_on_death(int world_rank, const Status& why) {
   for (auto& [id, comm] : std::unordered_map(context_.communicators()))
     if (const Status loss = loss_of(*comm, world_rank, why); !loss) comm->fail(loss, false);
 }
 
-// Only operations that wait for that rank fail.
+// Only operations that wait for that rank fail. A rank may leave in good order.
 void Failures::act_on_connection(int world_rank, const Status& why) {
   for (Operation* op : std::vector<Operation*>(context_.operations().active())) {
     if (op->finished.load(std::memory_order_relaxed)) continue;
@@ -120,7 +120,7 @@ void Failures::forget(const Communicator& comm) {
   reports_.erase(comm.id());
 }
 
-// A transfer is asked about by its other end: those with others may have the same number.
+// The other end of a transfer asks about it. Transfers with other ranks may have the same number.
 bootstrap::OpReport Failures::on_question(int from, uint32_t comm, uint32_t number) {
   const Lock lock = context_.lock();
   const Communicator* const known = context_.find_communicator(comm);
@@ -132,7 +132,7 @@ bootstrap::OpReport Failures::on_question(int from, uint32_t comm, uint32_t numb
       report.description = fmt::format("{} by {}", record.describe(), record.algorithm);
   };
   for (const Record& record : known->recorder().snapshot()) tell(record);
-  // The ring may have come round since an unfinished one was called.
+  // The recorder may have overwritten the record of an unfinished operation.
   for (const Operation* op : known->operations()) tell(record_of(*op));
   return report;
 }

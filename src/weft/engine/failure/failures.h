@@ -1,8 +1,7 @@
-// Failures: how a context learns that something is wrong, and which communicators fail for it: peers that die
-// or whose connections end, failures that other ranks report, memory that was freed, and deadlines.
-//
-// Thread safety: under the context's lock, but for on_dead(), on_failed() and on_question(), which the
-// bootstrap's thread calls and which take it, and reported().
+// Failures: takes in what goes wrong in a context, and decides which communicators fail for it. The causes
+// are peers that die, connections that end, failures that other ranks report, memory that was freed, and
+// deadlines. Thread safety: most methods need the context's lock. The bootstrap's thread calls on_dead(),
+// on_failed() and on_question(), which take the lock. reported() and forget() need none.
 #pragma once
 
 #include <cstdint>
@@ -42,12 +41,12 @@ class Failures {
 
   /// The connection to a peer has ended.
   void on_connection_lost(int peer, const Status& why) WEFT_REQUIRES(context_lock);
-  /// Whether a death waits for the end of its time of grace.
+  /// Whether a death is in its time of grace.
   bool any_death() const WEFT_REQUIRES(context_lock) { return losses_.any_death(); }
   /// Why a communicator cannot work from its beginning: a member whose death is final; ok if none.
   Status first_loss_of(const Communicator& comm) const WEFT_REQUIRES(context_lock);
-  /// What another rank has reported of a communicator's failure; ok if nothing. It may be known before
-  /// anybody had the lock to act on it.
+  /// Another rank's report of a communicator's failure; ok if there is none. A report is known at once, also
+  /// while a thread keeps the context's lock.
   Status reported(const Communicator& comm);
   /// Forgets what was reported of a communicator that is gone.
   void forget(const Communicator& comm);

@@ -1,6 +1,5 @@
-// Grace: how long a failure waits before it counts. A peer that is lost may have sent messages that are still
-// on their way, and the report of why it failed may follow; what arrives in the time of grace may complete
-// what waits.
+// Grace: how long the loss of a peer waits before it counts. Messages of the peer may still be on their way,
+// and complete the operations that wait for it. Its report of why it failed may follow, too.
 //
 // Grace lasts until nothing has moved in the context for kGraceNs, and no longer than kLongestGraceNs.
 //

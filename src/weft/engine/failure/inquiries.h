@@ -1,7 +1,5 @@
-// Inquiries: questions to peers about what they have called (verdict.h), on a thread of its own, one at a
-// time.
-//
-// Thread safety: under the context's lock, but for close().
+// Inquiries: runs the inquiries of verdicts (verdict.h) on a thread of its own, one at a time.
+// Thread safety: under the context's lock, except close(), which takes it.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +21,9 @@ class Inquiries {
 
   /// Runs an inquiry; false while another one runs.
   bool ask(Inquiry inquiry) WEFT_REQUIRES(context_lock);
-  /// The same, after the one that runs. Of each communicator one at most waits: the first.
+  /// Runs an inquiry after the one that runs. At most one inquiry of a communicator waits: the first.
   void ask_in_turn(uint32_t comm, Inquiry inquiry) WEFT_REQUIRES(context_lock);
-  /// Drops those that wait and returns when none runs. Takes the context's lock.
+  /// Drops the inquiries that wait, and returns when none runs.
   void close() WEFT_EXCLUDES(context_lock);
 
  private:

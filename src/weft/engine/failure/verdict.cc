@@ -14,9 +14,9 @@ namespace {
 
 // How long peers have to answer. They answer from a thread that does nothing else.
 constexpr double kAnswerSeconds = 1.0;
-// Between two looks at an operation that is merely slow, at most.
+// The longest time between two inquiries about a slow operation.
 constexpr int64_t kLongestPauseNs = 30'000'000'000;
-// In a large communicator only those that the operation waits for and a few more are asked.
+// In a large communicator the inquiry asks the ranks that the operation waits for and a few more.
 constexpr size_t kMostAsked = 256;
 
 struct Case {
@@ -37,7 +37,7 @@ std::string describe_call(const Record& record) {
   return fmt::format("{} by {}", record.describe(), record.algorithm);
 }
 
-/// What a peer says that has called the same, or the other end of the same transfer.
+/// The answer of a peer that has called the same, or that is the other end of the same transfer.
 std::string expected_of(const Operation& op) {
   Record record = record_of(op);
   if (op.number & kTransferBit) {
@@ -120,18 +120,18 @@ Operation* find_operation(const Communicator& comm, const Case& c) WEFT_REQUIRES
   return nullptr;
 }
 
-// Runs on a thread of its own: asks without the lock, judges with it.
+// Runs on the thread of inquiries: asks without the lock, and concludes with it.
 void conclude(Context& context, Case c) {
   const auto answers =
       context.bootstrap().ask(c.worlds, c.comm, c.number, Deadline::in_seconds(kAnswerSeconds));
   Lock lock = context.lock();
   Communicator* comm = context.find_communicator(c.comm);
   Operation* op = comm ? find_operation(*comm, c) : nullptr;
-  // An operation that needed nothing from whoever differs may be done by now.
+  // An operation that needed nothing from the rank that differs may have ended by now.
   if (comm && !op && c.mismatched >= 0) comm->fail(who_differs(c, answers).in(c.name), true);
   if (!op) return;
-  // A message that did not fit and came while we asked has an inquiry of its own in turn: its sender may have
-  // answered this one before it called what the message is of.
+  // A message that did not fit came while this inquiry ran. It has an inquiry of its own: its sender may have
+  // answered this one before the call that the message belongs to.
   const bool asked_about_anew = c.mismatched < 0 && op->health.mismatched >= 0;
   op->health.verdict_pending = asked_about_anew;
   if (Status differs = who_differs(c, answers); !differs) {

@@ -116,7 +116,7 @@ void install_dump_signal() {
     ours.sa_handler = on_signal;
     ours.sa_flags = SA_RESTART;
     sigaction(number, &ours, nullptr);
-    // A program that ends with its communicators open may be faster than the progress thread.
+    // A program may end with its communicators open before the progress thread has written.
     (void)std::atexit([] { ProgressEngine::instance().serve_dumps(); });
   });
 }
