@@ -12,7 +12,7 @@ configured = { $(call configure,$(BUILD)) > $(BUILD).log 2>&1 && mv $(BUILD).log
   { cat $(BUILD).log; exit 1; }
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build demo test test-asan test-tsan test-torch interop bench bench-layers scale validate docs install package format clean
+.PHONY: help deps build demo test check-threads test-asan test-tsan test-torch interop bench bench-layers scale validate docs install package format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -32,6 +32,10 @@ demo: deps ## build what it takes, then three collectives over 4 ranks as 2 node
 test: deps ## build, then every test
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS="$(CMAKE_FLAGS) -DWEFT_TESTS=ON"
 	@scripts/test.sh $(BUILD)
+
+check-threads: deps ## have clang, if there is one, check the thread-safety annotations of src/
+	@$(configured)
+	@python3 -B scripts/check_threads.py $(BUILD)
 
 test-asan: deps ## the tests under the address and undefined-behaviour sanitizers, in build-asan/
 	@scripts/test_sanitized.sh address,undefined $(BUILD)-asan

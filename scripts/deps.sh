@@ -5,8 +5,8 @@
 # deps.sh --peers installs the libraries that perf/compare.py measures Weft against instead; Weft needs none of them.
 # deps.sh --interop installs what `make interop` makes a Python of its own with, instead.
 # deps.sh --torch installs what `make test-torch` makes a Python of its own with, and builds the backend with, instead.
-# deps.sh --tests installs what a few tests need, and are skipped without, instead: Slurm and what makes a fresh Debian. No
-# service is started.
+# deps.sh --tests installs what a few tests need, and are skipped without, instead: Slurm, what makes a fresh
+# Debian, and clang. No service is started.
 set -euo pipefail
 
 required=(
@@ -22,7 +22,7 @@ elif [ "${1:-}" = --interop ]; then
 elif [ "${1:-}" = --torch ]; then
   required=(g++ python3 python3-venv python3-dev)
 elif [ "${1:-}" = --tests ]; then
-  required=(slurm-wlm libpmix-dev debootstrap lintian)  # srun --mpi=pmix asks for libpmix.so, which libpmix-dev has
+  required=(slurm-wlm libpmix-dev debootstrap lintian clang)  # srun --mpi=pmix asks for libpmix.so, which libpmix-dev has
 fi
 
 if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then

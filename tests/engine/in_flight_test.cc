@@ -26,7 +26,7 @@ Operation* wait_for(Communicator& comm, Lock& lock, const std::function<bool(con
       if (met(*op)) return op;
     lock.unlock();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    lock = comm.context().lock();
+    lock.lock();
   }
 }
 
@@ -247,11 +247,11 @@ TEST(InFlight, AnOperationIsToldByItsOwnCallWhenTheRecorderHasComeRound) {
       EXPECT_EQ(comm.describe(*first), "operation 1 (AllReduce of 1 int32 (sum)) of communicator world");
       first->end.deadline_ns = now_ns() + 10'000'000'000;  // not overdue
       Verdict::on_stall(comm.context(), *first, 0);
-      EXPECT_TRUE(first->end.verdict_pending);
-      while (first->end.verdict_pending && !first->end.finished) {
+      EXPECT_TRUE(first->health.verdict_pending);
+      while (first->health.verdict_pending && !first->end.finished) {
         lock.unlock();
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        lock = comm.context().lock();
+        lock.lock();
       }
       comm.context().operations().release(first);
     }
@@ -282,12 +282,12 @@ TEST(InFlight, AMessageOfAnotherCallThatComesDuringAnInquiryIsAskedAboutItself) 
           wait_for(comm, lock, [](const Operation& candidate) { return candidate.started; });
       op->end.deadline_ns = now_ns() + 10'000'000'000;  // not overdue
       Verdict::on_stall(comm.context(), *op, 0);
-      EXPECT_TRUE(op->end.verdict_pending);
+      EXPECT_TRUE(op->health.verdict_pending);
       std::this_thread::sleep_for(std::chrono::milliseconds(200));  // rank 1 says that it has called nothing
       asked.arrive_and_wait();
       const Deadline deadline = Deadline::in_seconds(10);
-      while (op->end.mismatched < 0 && !deadline.passed()) comm.context().turn();
-      EXPECT_EQ(op->end.mismatched, 1);
+      while (op->health.mismatched < 0 && !deadline.passed()) comm.context().turn();
+      EXPECT_EQ(op->health.mismatched, 1);
     }
     receiver.join();
     EXPECT_EQ(received.code(), Code::mismatch);
@@ -382,7 +382,8 @@ TEST(InFlight, APeerThatCouldNotBeReachedStaysSoUntilTheReasonIsHeard) {
       Lock lock = comm.context().lock();
       Operation* const op =
           wait_for(comm, lock, [](const Operation& candidate) { return candidate.started; });
-      op->end.set_unreachable(fail(Code::remote_error, "its memory is gone"), now_ns());
+      op->health.set_unreachable(fail(Code::remote_error, "its memory is gone"), now_ns(),
+                                 comm.context().events());
     }
     marked.arrive_and_wait();
     const Status received = stream.synchronize();

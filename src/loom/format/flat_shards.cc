@@ -136,7 +136,7 @@ FlatReader::FlatReader(std::string folder, FlatLayout layout)
     : folder_(std::move(folder)), layout_(std::move(layout)) {}
 
 Result<const SafetensorsReader*> FlatReader::file(int owner) const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::unique_ptr<SafetensorsReader>& file = files_[owner];
   if (file) return file.get();
   Result<SafetensorsReader> opened = SafetensorsReader::open(join_path(folder_, layout_.file_name(owner)));

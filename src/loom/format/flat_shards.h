@@ -14,12 +14,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "format/json_file.h"
 #include "format/safetensors_reader.h"
@@ -103,8 +103,8 @@ class FlatReader {
 
   std::string folder_;
   FlatLayout layout_;
-  mutable std::mutex mutex_;  // over files_
-  mutable std::map<int, std::unique_ptr<SafetensorsReader>> files_;
+  mutable Mutex mutex_;
+  mutable std::map<int, std::unique_ptr<SafetensorsReader>> files_ LOOM_GUARDED_BY(mutex_);
 };
 
 }  // namespace loom::format

@@ -36,7 +36,8 @@ std::vector<Row> time_rows(const Comparison& c) {
   std::vector<Row> rows;
   const auto take = [&](const Breakdown& breakdown, double Row::*column) {
     for (const auto& [name, us] : breakdown.parts()) {
-      auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.name == name; });
+      auto row =
+          std::find_if(rows.begin(), rows.end(), [&name = name](const Row& r) { return r.name == name; });
       if (row == rows.end()) row = rows.insert(rows.end(), Row{name, 0, 0});
       (*row).*column = us / 1e3;
     }

@@ -3,6 +3,7 @@
 
 #include "api/group.h"
 #include "api/handles.h"
+#include "base/mutex.h"
 #include "engine/gpu/device_calls.h"
 #include "nccl/transfers.h"
 #include "plan/plan.h"
@@ -36,7 +37,7 @@ Status resolve_operator(weftComm_t handle, const Communicator& comm, int op, Cal
     return {};
   }
   const int index = op - weftNumOps - (handle->serial << 12);
-  std::lock_guard guard(handle->mutex);
+  const MutexLock guard(handle->mutex);
   if (op < 0 || index < 0 || index >= static_cast<int>(handle->operators.size()) ||
       !handle->operators[index].live)
     return fail(

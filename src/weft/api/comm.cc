@@ -8,6 +8,7 @@
 #include "api/comm_spec.h"
 #include "api/group.h"
 #include "api/handles.h"
+#include "base/mutex.h"
 #include "base/settings.h"
 #include "bootstrap/launch.h"
 #include "device/cuda/device.h"
@@ -25,7 +26,7 @@ using job::PendingComm;
 // Puts what a creation has come to into its handle, which may have been aborted in the meantime: then nobody
 // uses it, and the others are told.
 Status settle(weftComm_t handle, NewComm made, const std::shared_ptr<Fallback>& fallback) {
-  const std::lock_guard guard(handle->mutex);
+  const MutexLock guard(handle->mutex);
   const bool aborted = handle->state.load() == weftComm::destroyed;
   if (!made) {
     handle->creation = made.status();
@@ -223,7 +224,7 @@ Status finalize(weftComm_t handle) {
   auto finish = [handle, comm = handle->comm, fallback = handle->fallback]() -> Status {
     Status finished = comm->finalize();
     if (finished.ok() && fallback) finished = fallback->finalize();
-    std::lock_guard guard(handle->mutex);
+    const MutexLock guard(handle->mutex);
     handle->creation = finished;
     int state = weftComm::finalizing;
     handle->state.compare_exchange_strong(state, weftComm::finalized);
@@ -237,10 +238,11 @@ Status finalize(weftComm_t handle) {
 
 // Takes the communicator out of its handle; later uses of the handle are refused.
 std::shared_ptr<Communicator> take_apart(weftComm_t handle) {
+  handle->calls.drain();  // one that an abort overtakes may be about to start the finalization
   if (handle->background.joinable()) handle->background.join();
   handle->state.store(weftComm::destroyed);
   handle->calls.drain();  // calls that an abort has failed are on their way out
-  std::lock_guard guard(handle->mutex);
+  const MutexLock guard(handle->mutex);
   handle->fallback.reset();
   return std::exchange(handle->comm, nullptr);
 }
@@ -258,7 +260,7 @@ weftResult_t abort(weftComm_t comm, const char* reason, const char* function) {
   std::shared_ptr<Communicator> made;
   std::shared_ptr<Fallback> fallback;
   {
-    const std::lock_guard guard(comm->mutex);
+    const MutexLock guard(comm->mutex);
     comm->aborted_for = reason ? reason : "";
     comm->state.store(weftComm::destroyed);  // no new call comes in, and a creation aborts what it makes
     made = comm->comm;
@@ -305,7 +307,7 @@ const char* weftGetLastError(weftComm_t comm) {
   text = last_error_of_thread();
   if (comm && comm->owner.here() && comm->state.load() != weftComm::destroyed &&
       !last_error_is_newer_than_failure_of(comm)) {
-    std::lock_guard guard(comm->mutex);
+    const MutexLock guard(comm->mutex);
     if (!comm->creation.ok()) text = comm->creation.message();
     if (comm->comm)
       if (Status health = health_of(comm); !health) text = health.message();
@@ -382,7 +384,11 @@ weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* asyncError) {
     case weftComm::destroyed: return report(existing(comm).status().in(__func__));
     case weftComm::creating:
     case weftComm::finalizing: *asyncError = weftInProgress; break;
-    case weftComm::failed_to_create: *asyncError = static_cast<weftResult_t>(comm->creation.code()); break;
+    case weftComm::failed_to_create: {
+      const MutexLock guard(comm->mutex);
+      *asyncError = static_cast<weftResult_t>(comm->creation.code());
+      break;
+    }
     default: *asyncError = static_cast<weftResult_t>(health_of(comm).code());
   }
   tell_of_failure();

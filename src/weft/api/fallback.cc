@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/mutex.h"
 #include "nccl/gpu.h"
 #include "nccl/tally.h"
 #include "nccl/transfers.h"
@@ -281,14 +282,14 @@ Result<void*> Fallback::register_buffer(void* address, size_t bytes) {
   WEFT_TRY(has(functions().CommRegister, "ncclCommRegister"));
   void* handle = nullptr;
   WEFT_TRY(check(functions().CommRegister(nccl_, address, bytes, &handle), "ncclCommRegister", nccl_));
-  const std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   registrations_.push_back(handle);
   return handle;
 }
 
 bool Fallback::deregister_buffer(void* handle) {
   {
-    const std::lock_guard guard(mutex_);
+    const MutexLock guard(mutex_);
     const auto known = std::find(registrations_.begin(), registrations_.end(), handle);
     if (known == registrations_.end()) return false;
     registrations_.erase(known);
@@ -303,7 +304,7 @@ Status Fallback::finalize() {
 }
 
 void Fallback::abort() {
-  const std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   if (!nccl_ || std::exchange(aborted_, true) || !functions().CommAbort) return;
   (void)functions().CommAbort(nccl_);
 }

@@ -12,10 +12,10 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "engine/run/group_run.h"
 #include "nccl/decision.h"
@@ -102,10 +102,10 @@ class Fallback {
   std::atomic<uint64_t> operations_{0};
   std::string lack_;
   std::vector<Card> cards_;  // of all ranks, while NCCL's communicator is made
-  std::mutex mutex_;         // over what follows
+  Mutex mutex_;
   nccl::Comm_t nccl_ = nullptr;
   bool aborted_ = false;
-  std::vector<void*> registrations_;
+  std::vector<void*> registrations_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::api

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <deque>
 
+#include "base/mutex.h"
+
 namespace weft::api {
 namespace {
 
@@ -10,18 +12,18 @@ namespace {
 template <typename Handle>
 struct Shells {
   ForkSafeMutex mutex;
-  std::deque<Handle> shells;
+  std::deque<Handle> shells WEFT_GUARDED_BY(mutex);
 
   static Shells& get() {
     static Shells& all = *new Shells;
     return all;
   }
   Handle* add() {
-    const std::lock_guard guard(mutex);
+    const MutexLock guard(mutex);
     return &shells.emplace_back();
   }
   bool has(const void* pointer) {
-    const std::lock_guard guard(mutex);
+    const MutexLock guard(mutex);
     return std::any_of(shells.begin(), shells.end(), [&](const Handle& shell) { return &shell == pointer; });
   }
 };

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "api/fallback.h"
 #include "base/fork.h"
 #include "base/gate.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "engine/run/communicator.h"
 #include "engine/run/stream.h"
@@ -45,12 +45,15 @@ struct weftComm {
   int yielded_device = -1;                        // which NCCL has instead of Weft, and why
   std::string yielded_for;
 
-  std::mutex mutex;         // over what follows
-  weft::Status creation;    // why creating or finalizing failed
-  std::string aborted_for;  // what others are told where the creation has still to make what was aborted
-  std::thread background;   // a non-blocking creation or finalization
-  std::vector<weft::api::PreMulSum> operators;
-  std::vector<void*> registrations;  // opaque, for weftCommDeregister
+  /// A non-blocking creation or finalization. Of the call that creates, finalizes or ends the communicator.
+  std::thread background;
+
+  weft::Mutex mutex;
+  weft::Status creation WEFT_GUARDED_BY(mutex);  // why creating or finalizing failed
+  std::string aborted_for
+      WEFT_GUARDED_BY(mutex);  // what others are told where the creation has still to make what was aborted
+  std::vector<weft::api::PreMulSum> operators WEFT_GUARDED_BY(mutex);
+  std::vector<void*> registrations WEFT_GUARDED_BY(mutex);  // opaque, for weftCommDeregister
 };
 
 struct weftStream {

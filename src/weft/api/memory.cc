@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "api/handles.h"
+#include "base/mutex.h"
 #include "device/window.h"
 
 using namespace weft;
@@ -58,7 +59,7 @@ weftResult_t weftCommRegister(const weftComm_t comm, void* buff, size_t size, vo
   auto registered = (*found)->register_buffer(buff, size);
   if (!registered) return report(registered.status().in(__func__), comm);
   *handle = *registered;
-  std::lock_guard guard(comm->mutex);
+  const MutexLock guard(comm->mutex);
   comm->registrations.push_back(*handle);
   return weftSuccess;
 }
@@ -68,7 +69,7 @@ weftResult_t weftCommDeregister(const weftComm_t comm, void* handle) {
   if (!found) return report(found.status().in(__func__));
   if (comm->fallback && comm->fallback->deregister_buffer(handle)) return weftSuccess;
   {
-    std::lock_guard guard(comm->mutex);
+    const MutexLock guard(comm->mutex);
     auto known = std::find(comm->registrations.begin(), comm->registrations.end(), handle);
     if (known == comm->registrations.end())
       return report(fail(Code::invalid_argument,
@@ -116,7 +117,7 @@ weftResult_t weftRedOpCreatePreMulSum(weftRedOp_t* op, void* scalar, weftDataTyp
   if (residence == weftScalarDevice) premul.late_scalar = scalar;
   else std::memcpy(premul.scalar, scalar, device::size_of(premul.type));
 
-  std::lock_guard guard(comm->mutex);
+  const MutexLock guard(comm->mutex);
   auto free = std::find_if(comm->operators.begin(), comm->operators.end(),
                            [](const PreMulSum& o) { return !o.live; });
   if (free == comm->operators.end()) {
@@ -136,7 +137,7 @@ weftResult_t weftRedOpDestroy(weftRedOp_t op, weftComm_t comm) {
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
   const int index = static_cast<int>(op) - weftNumOps - (comm->serial << 12);
-  std::lock_guard guard(comm->mutex);
+  const MutexLock guard(comm->mutex);
   if (op < weftNumOps)
     return report(fail(Code::invalid_op, "weftRedOpDestroy: op is {}, a built-in operator, which stays",
                        static_cast<int>(op)),

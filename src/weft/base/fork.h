@@ -20,6 +20,7 @@
 #include <mutex>
 
 #include "base/fd.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace weft {
@@ -57,7 +58,7 @@ void on_fork_in_child(void (*hook)());
 /// A mutex that no other thread holds when the process is forked, so that a child can take it. For what a
 /// process has one of; never destroyed. A thread that forks while it holds one (inside of libraries that
 /// start programs, as CUDA's driver does) holds it in the child as well.
-class ForkSafeMutex {
+class WEFT_CAPABILITY("mutex") ForkSafeMutex {
  public:
   struct Unlisted {};
 
@@ -67,16 +68,16 @@ class ForkSafeMutex {
   ForkSafeMutex(const ForkSafeMutex&) = delete;
   ForkSafeMutex& operator=(const ForkSafeMutex&) = delete;
 
-  void lock() {
+  void lock() WEFT_ACQUIRE() {
     mutex_.lock();
     holder_.store(this_thread(), std::memory_order_relaxed);
   }
-  bool try_lock() {
+  bool try_lock() WEFT_TRY_ACQUIRE(true) {
     if (!mutex_.try_lock()) return false;
     holder_.store(this_thread(), std::memory_order_relaxed);
     return true;
   }
-  void unlock() {
+  void unlock() WEFT_RELEASE() {
     holder_.store(nullptr, std::memory_order_relaxed);
     mutex_.unlock();
   }
@@ -102,7 +103,7 @@ void note_socket(int fd);
 /// block, since a fork waits for it.
 template <typename Open>
 UniqueFd make_private_socket(Open open) {
-  const std::lock_guard lock(forks::sockets_mutex());
+  const MutexLock lock(forks::sockets_mutex());
   UniqueFd made(open());
   if (made.valid()) forks::note_socket(made.get());
   return made;

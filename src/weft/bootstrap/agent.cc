@@ -5,13 +5,13 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/settings.h"
 #include "base/thread.h"
 
@@ -34,7 +34,7 @@ class Agent {
 
   Result<std::shared_ptr<EventLoop>> begin_use() {
     std::vector<std::thread> ending;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (over_) return fail(Code::invalid_usage, "the process is exiting");
     forget_if_forked();
     ending.swap(retired_);
@@ -47,7 +47,7 @@ class Agent {
   void end_use() {
     std::thread ending;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (running_ == nullptr || --uses_ > 0) return;
       running_->stop();
       running_.reset();
@@ -63,7 +63,7 @@ class Agent {
   void end_for_good() {
     std::vector<std::thread> ending;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       forget_if_forked();
       over_ = true;
       if (running_) running_->stop();
@@ -74,7 +74,7 @@ class Agent {
     for (std::thread& each : ending) join_or_leave(each);
   }
 
-  Status start() {
+  Status start() WEFT_REQUIRES(mutex_) {
     Result<std::shared_ptr<EventLoop>> loop = EventLoop::create();
     if (!loop.ok()) return loop.status();
     // Signals are the program's: no handler of it should run here.
@@ -98,7 +98,7 @@ class Agent {
 
   /// A forked child has a copy of the agent, but not its thread. What the thread served stays the parent's:
   /// the copy is let go of unread, and the child's first use starts an agent of its own.
-  void forget_if_forked() {
+  void forget_if_forked() WEFT_REQUIRES(mutex_) {
     if (process_ == 0 || process_ == getpid()) return;
     // Closing anything here could end a job there. The list is reachable for ever, so that it is no leak.
     static auto* const forgotten = new std::vector<std::shared_ptr<EventLoop>>;
@@ -120,12 +120,12 @@ class Agent {
   }
 
   ForkSafeMutex mutex_;
-  bool over_ = false;
-  int uses_ = 0;
-  pid_t process_ = 0;  // that the thread belongs to
-  std::shared_ptr<EventLoop> running_;
-  std::thread thread_;
-  std::vector<std::thread> retired_;  // gave themselves up; joined later
+  bool over_ WEFT_GUARDED_BY(mutex_) = false;
+  int uses_ WEFT_GUARDED_BY(mutex_) = 0;
+  pid_t process_ WEFT_GUARDED_BY(mutex_) = 0;  // that the thread belongs to
+  std::shared_ptr<EventLoop> running_ WEFT_GUARDED_BY(mutex_);
+  std::thread thread_ WEFT_GUARDED_BY(mutex_);
+  std::vector<std::thread> retired_ WEFT_GUARDED_BY(mutex_);  // gave themselves up; joined later
 };
 
 }  // namespace

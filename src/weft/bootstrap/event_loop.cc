@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/mutex.h"
+
 namespace weft::bootstrap {
 namespace {
 
@@ -58,7 +60,7 @@ void EventLoop::wake() {
 
 void EventLoop::post(Task task) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!closed_) {
       posted_.push_back(std::move(task));
       if (posted_.size() == 1) wake();
@@ -72,25 +74,25 @@ void EventLoop::run(Task task) {
   if (on_this_thread()) return task();
   // Shared: the loop's thread still holds them for a moment after the waiting side has seen `done`.
   struct Rendezvous {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool done = false;
+    Mutex mutex;
+    std::condition_variable_any changed;
+    bool done WEFT_GUARDED_BY(mutex) = false;
   };
   const auto meeting = std::make_shared<Rendezvous>();
   post([&task, meeting] {
     task();
-    const std::lock_guard lock(meeting->mutex);
+    const MutexLock lock(meeting->mutex);
     meeting->done = true;
     meeting->changed.notify_one();
   });
-  std::unique_lock lock(meeting->mutex);
-  meeting->changed.wait(lock, [&] { return meeting->done; });
+  MutexLock lock(meeting->mutex);
+  while (!meeting->done) meeting->changed.wait(lock);
 }
 
 void EventLoop::run_posted() {
   std::vector<Task> tasks;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     tasks.swap(posted_);
   }
   for (Task& task : tasks) task();
@@ -167,7 +169,7 @@ void EventLoop::close() {
   for (;;) {
     std::vector<Task> tasks;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       tasks.swap(posted_);
       closed_ = tasks.empty();
       if (closed_) break;

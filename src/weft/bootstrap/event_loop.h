@@ -11,13 +11,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/mutex.h"
 #include "base/status.h"
 
 namespace weft::bootstrap {
@@ -71,9 +71,9 @@ class EventLoop {
   std::unordered_map<Id, Watch> watches_;
   std::multimap<int64_t, Timer> timers_;  // by time
 
-  std::mutex mutex_;
-  std::vector<Task> posted_;  // guarded by mutex_
-  bool closed_ = false;       // guarded by mutex_
+  Mutex mutex_;
+  std::vector<Task> posted_ WEFT_GUARDED_BY(mutex_);
+  bool closed_ WEFT_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace weft::bootstrap

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 
+#include "base/mutex.h"
 #include "base/settings.h"
 #include "bootstrap/interfaces.h"
 #include "bootstrap/neighbours.h"
@@ -23,18 +24,18 @@ constexpr std::chrono::milliseconds kTellingTakes{100};
 // ---- ChildGate
 
 void ChildGate::arrive(int rank, UniqueFd connection) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   here_.try_emplace(rank, std::move(connection));
   changed_.notify_all();
 }
 
 Result<std::map<int, UniqueFd>> ChildGate::await(const std::vector<int>& children, Deadline deadline) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (here_.size() < children.size()) {
     if (deadline.passed()) {
       std::vector<int> absent;
-      std::copy_if(children.begin(), children.end(), std::back_inserter(absent),
-                   [&](int child) { return !here_.contains(child); });
+      for (const int child : children)
+        if (!here_.contains(child)) absent.push_back(child);
       return fail(Code::timeout, "rank {} did not connect to its parent in the tree before the deadline",
                   rank_list(absent));
     }
@@ -82,6 +83,7 @@ Status Member::join(Deadline deadline) {
   });
   Result<Meeting> meeting = meet_at_root(job_, rank_, ranks_, bound->port(), deadline);
   if (!meeting.ok()) return meeting.status();
+  const MutexLock lock(gathering_);
   WEFT_TRY(grow_tree(meeting->parent, deadline));
   WEFT_TRY(spread_addresses(meeting->rails, deadline));
   WEFT_TRY(link_neighbours(deadline));
@@ -112,7 +114,6 @@ Status Member::grow_tree(const SocketAddress& parent, Deadline deadline) {
   }
   Result<std::map<int, UniqueFd>> children = gate_.await(tree_children(rank_, ranks_), deadline);
   if (!children.ok()) return children.status();
-  const std::lock_guard lock(gathering_);
   tree_ = Tree(rank_, ranks_, std::move(up), children.take());
   return {};
 }
@@ -150,16 +151,19 @@ Status Member::spread_addresses(const std::vector<SocketAddress>& mine, Deadline
 
 Status Member::link_neighbours(Deadline deadline) {
   struct Progress {
-    std::mutex mutex;
-    std::condition_variable changed;
-    size_t open;
-    Status failure;
+    Mutex mutex;
+    std::condition_variable_any changed;
+    size_t open WEFT_GUARDED_BY(mutex);
+    Status failure WEFT_GUARDED_BY(mutex);
   };
   const std::vector<int> targets = link_targets(rank_, ranks_);
   const auto progress = std::make_shared<Progress>();
-  progress->open = targets.size();
+  {
+    const MutexLock lock(progress->mutex);
+    progress->open = targets.size();
+  }
   const auto linked = [progress](const Status& status) {
-    const std::lock_guard lock(progress->mutex);
+    const MutexLock lock(progress->mutex);
     --progress->open;
     if (progress->failure.ok()) progress->failure = status;
     progress->changed.notify_all();
@@ -167,7 +171,7 @@ Status Member::link_neighbours(Deadline deadline) {
   loop().post([this, targets, linked, deadline] {
     for (const int target : targets) peers_.link(target, deadline.remaining_ms(3'600'000) / 1e3, linked);
   });
-  std::unique_lock lock(progress->mutex);
+  MutexLock lock(progress->mutex);
   while (progress->open > 0 && progress->failure.ok()) {
     // The links have the same deadline; this one is for an agent that is held up.
     if (deadline.passed())
@@ -180,7 +184,7 @@ Status Member::link_neighbours(Deadline deadline) {
 // ---- Afterwards
 
 Result<std::vector<std::byte>> Member::all_gather(std::span<const std::byte> mine, Deadline deadline) {
-  const std::lock_guard lock(gathering_);
+  const MutexLock lock(gathering_);
   if (started_) return fail(Code::invalid_usage, "all_gather() was called after start()");
   Result<Gathered> all = tree_.all_gather(mine, deadline);
   if (!all.ok()) return all.status();
@@ -199,7 +203,7 @@ Result<std::vector<std::byte>> Member::all_gather(std::span<const std::byte> min
 }
 
 Status Member::start(Callbacks callbacks) {
-  const std::lock_guard lock(gathering_);
+  const MutexLock lock(gathering_);
   if (started_) return fail(Code::invalid_usage, "start() was called twice");
   started_ = true;
   tree_.close();

@@ -5,10 +5,10 @@
 #include <condition_variable>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "bootstrap/acceptor.h"
 #include "bootstrap/agent.h"
 #include "bootstrap/bootstrap.h"
@@ -25,9 +25,9 @@ class ChildGate {
   Result<std::map<int, UniqueFd>> await(const std::vector<int>& children, Deadline deadline);
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<int, UniqueFd> here_;
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  std::map<int, UniqueFd> here_ WEFT_GUARDED_BY(mutex_);
 };
 
 class Member final : public Bootstrap {
@@ -51,8 +51,9 @@ class Member final : public Bootstrap {
 
  private:
   void welcome(AuthenticatedPeer peer);
-  Status grow_tree(const SocketAddress& parent, Deadline deadline);
-  Status spread_addresses(const std::vector<SocketAddress>& mine, Deadline deadline);
+  Status grow_tree(const SocketAddress& parent, Deadline deadline) WEFT_REQUIRES(gathering_);
+  Status spread_addresses(const std::vector<SocketAddress>& mine, Deadline deadline)
+      WEFT_REQUIRES(gathering_);
   Status link_neighbours(Deadline deadline);
   SocketAddress own_end_of(size_t rail, const SocketAddress& target) const;
   EventLoop& loop() const { return agent_.loop(); }
@@ -66,9 +67,9 @@ class Member final : public Bootstrap {
   std::vector<std::vector<SocketAddress>> rails_;     // by rank
   std::vector<std::vector<std::string>> rail_names_;  // the same, as text
 
-  std::mutex gathering_;
-  Tree tree_;             // guarded by gathering_
-  bool started_ = false;  // guarded by gathering_
+  Mutex gathering_;
+  Tree tree_ WEFT_GUARDED_BY(gathering_);
+  bool started_ WEFT_GUARDED_BY(gathering_) = false;
 };
 
 }  // namespace weft::bootstrap

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "bootstrap/id_exchange.h"
 #include "bootstrap/socket.h"
 
@@ -69,7 +69,7 @@ class PmiClient {
   }
 
   std::string next_key() { return fmt::format("weft-id-{}", exchanges_++); }
-  std::mutex& mutex() { return mutex_; }
+  Mutex& mutex() WEFT_RETURN_CAPABILITY(mutex_) { return mutex_; }
 
  private:
   static std::string value_of(const std::string& line, const std::string& name) {
@@ -117,7 +117,7 @@ class PmiClient {
     }
   }
 
-  std::mutex mutex_;
+  Mutex mutex_;
   int fd_ = -1;
   std::string space_;
   int exchanges_ = 0;
@@ -127,7 +127,7 @@ class PmiClient {
 
 Result<UniqueId> exchange_over_pmi(int pmi_fd, int rank, Deadline deadline) {
   PmiClient& pmi = PmiClient::instance();
-  const std::lock_guard lock(pmi.mutex());
+  const MutexLock lock(pmi.mutex());
   WEFT_TRY(pmi.begin(pmi_fd, deadline));
   const KeyValueSpace space = {
       .put = [&](const std::string& key, const std::string& value) { return pmi.put(key, value, deadline); },

@@ -1,5 +1,6 @@
 // A client of PMIx, which Open MPI's mpirun and srun --mpi=pmix serve. The library is not linked: it is
 // loaded when a launcher asks for it, so that programs run where there is none.
+#include "base/mutex.h"
 #include "bootstrap/id_exchange.h"
 
 #if defined(WEFT_HAVE_PMIX)
@@ -12,7 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <type_traits>
 
 namespace weft::bootstrap {
@@ -79,17 +79,17 @@ class PmixClient {
   /// Waits for all ranks, with their data.
   Status fence(Deadline deadline) {
     struct Fence {
-      std::mutex mutex;
-      std::condition_variable changed;
-      bool done = false;
-      pmix_status_t status = PMIX_SUCCESS;
+      Mutex mutex;
+      std::condition_variable_any changed;
+      bool done WEFT_GUARDED_BY(mutex) = false;
+      pmix_status_t status WEFT_GUARDED_BY(mutex) = PMIX_SUCCESS;
     };
     // Shared with the library's thread, which may still use it after our deadline.
     const auto fence = std::make_shared<Fence>();
     auto held = std::make_unique<std::shared_ptr<Fence>>(fence);
     const auto finished = [](pmix_status_t status, void* data) {
       const std::unique_ptr<std::shared_ptr<Fence>> held(static_cast<std::shared_ptr<Fence>*>(data));
-      const std::lock_guard lock((*held)->mutex);
+      const MutexLock lock((*held)->mutex);
       (*held)->status = status;
       (*held)->done = true;
       (*held)->changed.notify_all();
@@ -103,7 +103,7 @@ class PmixClient {
     collect.value.data.flag = true;
     WEFT_TRY(checked(library_.fence_nb(&everybody, 1, &collect, 1, finished, held.get()), "PMIx_Fence_nb"));
     held.release();  // now the callback's
-    std::unique_lock lock(fence->mutex);
+    MutexLock lock(fence->mutex);
     while (!fence->done) {
       if (deadline.passed())
         return fail(Code::timeout, "not all ranks came to PMIx's fence before the deadline");
@@ -126,7 +126,7 @@ class PmixClient {
   }
 
   std::string next_key() { return fmt::format("weft-id-{}", exchanges_++); }
-  std::mutex& mutex() { return mutex_; }
+  Mutex& mutex() WEFT_RETURN_CAPABILITY(mutex_) { return mutex_; }
 
  private:
   Status checked(pmix_status_t status, const char* what) const {
@@ -134,7 +134,7 @@ class PmixClient {
     return fail(Code::remote_error, "{}: {} ({})", what, library_.error_string(status), status);
   }
 
-  std::mutex mutex_;
+  Mutex mutex_;
   PmixLibrary library_;
   bool begun_ = false;
   pmix_proc_t self_{};
@@ -147,7 +147,7 @@ bool built_with_pmix() { return true; }
 
 Result<UniqueId> exchange_over_pmix(int rank, Deadline deadline) {
   PmixClient& pmix = PmixClient::instance();
-  const std::lock_guard lock(pmix.mutex());
+  const MutexLock lock(pmix.mutex());
   WEFT_TRY(pmix.begin());
   const KeyValueSpace space = {
       .put = [&](const std::string& key, const std::string& value) { return pmix.put(key, value); },

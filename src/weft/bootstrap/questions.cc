@@ -3,10 +3,12 @@
 
 #include <chrono>
 
+#include "base/mutex.h"
+
 namespace weft::bootstrap {
 
 void Inquiry::settle(size_t slot, std::optional<OpReport> answer) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (settled_[slot]) return;
   settled_[slot] = true;
   answers_[slot] = std::move(answer);
@@ -14,7 +16,7 @@ void Inquiry::settle(size_t slot, std::optional<OpReport> answer) {
 }
 
 std::vector<std::optional<OpReport>> Inquiry::wait(Deadline deadline) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (open_ > 0 && !deadline.passed()) {
     changed_.wait_for(lock, std::chrono::milliseconds(deadline.remaining_ms(60'000)));
   }

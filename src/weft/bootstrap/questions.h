@@ -9,11 +9,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/connection.h"
 
@@ -29,11 +29,11 @@ class Inquiry {
   std::vector<std::optional<OpReport>> wait(Deadline deadline);
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<std::optional<OpReport>> answers_;
-  std::vector<bool> settled_;
-  size_t open_;
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  std::vector<std::optional<OpReport>> answers_ WEFT_GUARDED_BY(mutex_);
+  std::vector<bool> settled_ WEFT_GUARDED_BY(mutex_);
+  size_t open_ WEFT_GUARDED_BY(mutex_);
 };
 
 class Questions {

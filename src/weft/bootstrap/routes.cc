@@ -9,12 +9,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <set>
 #include <span>
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/mutex.h"
 
 namespace weft::bootstrap {
 namespace {
@@ -95,7 +95,7 @@ SocketAddress own_end(const std::string& interface, const SocketAddress& own, co
   if (leaves.ok() && *leaves) return own;
   static ForkSafeMutex mutex;
   static std::set<std::string>& told = *new std::set<std::string>;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (told.insert(interface).second)
     log::info("this host does not send by {} what goes from {} to {}{}: connections go as its routes say",
               interface, own.to_string(false), target.to_string(false),

@@ -7,11 +7,11 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 
 namespace weft::device {
 namespace {
@@ -100,7 +100,7 @@ class Windows {
   }
 
   Result<void*> allocate(size_t bytes) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (bytes >= kLargeWindowBytes) return allocate_in_new_pool(bytes, bytes, false);
     bytes = (std::max<size_t>(bytes, 1) + kWindowAlignment - 1) / kWindowAlignment * kWindowAlignment;
     for (auto pool = pools_.begin(); pool != pools_.end(); ++pool) {
@@ -111,7 +111,7 @@ class Windows {
 
   Status free(void* window) {
     std::list<Pool> dead;  // unmapped after the lock is gone, and after nobody can find it any more
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto found = allocations_.find(window);
     if (found == allocations_.end()) {
       return fail(Code::invalid_pointer,
@@ -127,7 +127,7 @@ class Windows {
   }
 
   Status discard(void* window) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto found = allocations_.find(window);
     if (found == allocations_.end())
       return fail(Code::invalid_pointer, "{} is no window of this process", window);
@@ -144,7 +144,7 @@ class Windows {
     };
     static thread_local Seen seen;
     if (seen.version != version_.load(std::memory_order_acquire)) [[unlikely]] {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       seen = {version_.load(std::memory_order_relaxed), directory_};
     }
     return seen.directory->find(reinterpret_cast<uintptr_t>(address), bytes);
@@ -157,7 +157,7 @@ class Windows {
     size_t offset, bytes;
   };
 
-  Result<void*> allocate_in_new_pool(size_t segment_bytes, size_t bytes, bool shared) {
+  Result<void*> allocate_in_new_pool(size_t segment_bytes, size_t bytes, bool shared) WEFT_REQUIRES(mutex_) {
     Result<Segment> segment = Segment::create(segment_bytes);
     if (!segment) return segment.status();
     Result<SegmentName> name = segment->name();
@@ -170,7 +170,7 @@ class Windows {
     return record(added, *added->take(bytes), bytes);
   }
 
-  void* record(PoolRef pool, size_t offset, size_t bytes) {
+  void* record(PoolRef pool, size_t offset, size_t bytes) WEFT_REQUIRES(mutex_) {
     void* window = pool->segment.data() + offset;
     allocations_.emplace(window, Allocation{pool, offset, bytes});
     return window;
@@ -179,7 +179,7 @@ class Windows {
   /// Takes an empty pool out of use. One empty shared pool stays mapped, without memory, so that a lone small
   /// window that comes and goes costs no mapping. What a large window was in nobody gets again: peers may map
   /// it still.
-  void retire(PoolRef pool, std::list<Pool>& dead) {
+  void retire(PoolRef pool, std::list<Pool>& dead) WEFT_REQUIRES(mutex_) {
     const bool spare = pool->shared && pool->mine() &&
                        std::none_of(pools_.begin(), pools_.end(),
                                     [&](const Pool& other) { return &other != &*pool && other.empty(); });
@@ -191,7 +191,7 @@ class Windows {
     publish();
   }
 
-  void publish() {
+  void publish() WEFT_REQUIRES(mutex_) {
     auto directory = std::make_shared<Directory>();
     directory->entries.reserve(pools_.size());
     for (const Pool& pool : pools_) {
@@ -205,11 +205,11 @@ class Windows {
 
   std::atomic<uint64_t> version_{0};  // of directory_; read without the lock
 
-  ForkSafeMutex mutex_;  // guards all below
-  std::shared_ptr<const Directory> directory_;
-  std::list<Pool> pools_;
-  std::unordered_map<void*, Allocation> allocations_;
-  uint64_t last_serial_ = 0;
+  ForkSafeMutex mutex_;
+  std::shared_ptr<const Directory> directory_ WEFT_GUARDED_BY(mutex_);
+  std::list<Pool> pools_ WEFT_GUARDED_BY(mutex_);
+  std::unordered_map<void*, Allocation> allocations_ WEFT_GUARDED_BY(mutex_);
+  uint64_t last_serial_ WEFT_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace

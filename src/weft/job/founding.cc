@@ -77,8 +77,9 @@ std::shared_ptr<Choices> choices_of(const Communicator& parent, const Choice& ow
   return choices;
 }
 
-// (lock) Starts the AllGather of a split.
-Result<Operation*> gather(Communicator& parent, std::shared_ptr<Choices> choices) {
+// Starts the AllGather of a split.
+Result<Operation*> gather(Communicator& parent, std::shared_ptr<Choices> choices)
+    WEFT_REQUIRES(context_lock) {
   Call call;
   call.collective = plan::Collective::all_gather;
   call.send = &choices->back();

@@ -147,7 +147,7 @@ class Probe {
 
   // Between nodes: probe_inter.cc.
   Status measure_burst(model::Link* link);
-  Status look();
+  Status look() WEFT_REQUIRES(engine::context_lock);
   Result<double> find(uint32_t messages, double arrival_us);
   struct Stream {
     double bytes_per_us = 0;

@@ -271,7 +271,7 @@ Status Probe::measure_burst(model::Link* link) {
   return {};
 }
 
-/// What has been sent goes out, and what has come is taken in. Under the context's lock.
+/// What has been sent goes out, and what has come is taken in.
 Status Probe::look() {
   const Result<int> events = context_.fabric().poll(context_.inbox(), true);
   return events.ok() ? Status() : events.status();

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <optional>
 
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/settings.h"
 #include "base/thread.h"
 #include "engine/context/context.h"
@@ -53,7 +53,7 @@ enum class Crowd : uint8_t { none, small, large };
 /// What this process has measured, by the file that it would be kept in: for a cache that is switched off or
 /// cannot be written, and so that `refresh` refreshes once.
 ForkSafeMutex measured_mutex;
-std::map<std::string, model::Machine>& measured() {
+std::map<std::string, model::Machine>& measured() WEFT_REQUIRES(measured_mutex) {
   static std::map<std::string, model::Machine> machines;
   return machines;
 }
@@ -347,7 +347,7 @@ model::Facts facts_of(const Fabric& fabric, const topology::Host& host) {
 
 std::optional<model::Machine> known_machine(const model::Facts& facts) {
   {
-    const std::lock_guard lock(measured_mutex);
+    const MutexLock lock(measured_mutex);
     if (auto found = measured().find(model::cache_file("", facts)); found != measured().end())
       return found->second;
   }
@@ -367,7 +367,7 @@ void keep_machine(const model::Facts& facts, const model::Machine& machine, bool
                   const std::string& doubt) {
   const std::string directory = model::cache_directory();
   {
-    const std::lock_guard lock(measured_mutex);
+    const MutexLock lock(measured_mutex);
     measured()[model::cache_file("", facts)] = machine;
   }
   if (directory.empty() || !complete) return;

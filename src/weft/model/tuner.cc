@@ -1,11 +1,11 @@
 #include "model/tuner.h"
 
 #include <algorithm>
-#include <mutex>
 #include <set>
 
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/settings.h"
 
 namespace weft::model {
@@ -29,7 +29,7 @@ constexpr double kContender = 4;
 void warn_once(const std::string& text) {
   static ForkSafeMutex mutex;
   static std::set<std::string> said;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (said.insert(text).second) log::warn("{}", text);
 }
 

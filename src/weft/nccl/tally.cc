@@ -13,12 +13,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <mutex>
 #include <set>
 
 #include "base/fd.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/settings.h"
 #include "base/temporary_folder.h"
 
@@ -51,7 +51,7 @@ PageShare& share_of(Page& page, Backend backend) { return backend == Backend::nc
 
 ForkSafeMutex mutex;  // over creating the page and its texts
 std::atomic<Page*> current{nullptr};
-std::set<std::string> told;  // of this page's process
+std::set<std::string> told WEFT_GUARDED_BY(mutex);  // of this page's process
 
 std::string folder() {
   const std::string& set = settings().recorder_dir;
@@ -85,8 +85,8 @@ void* map_page() {
   return memory == MAP_FAILED ? nullptr : memory;
 }
 
-/// The process's page; a forked child gets one of its own. Null where there is no memory. Under the mutex.
-Page* page() {
+/// The process's page; a forked child gets one of its own. Null where there is no memory.
+Page* page() WEFT_REQUIRES(mutex) {
   Page* existing = current.load();
   if (existing && existing->pid == getpid()) return existing;
   void* memory = map_page();
@@ -146,7 +146,7 @@ bool read_page(const std::string& path, Page* page) {
 }  // namespace
 
 void count_communicator(const Decision& decision) {
-  const std::lock_guard guard(mutex);
+  const MutexLock guard(mutex);
   Page* mine = page();
   if (!mine) return;
   PageShare& share = share_of(*mine, decision.backend);
@@ -166,7 +166,7 @@ void count_call(Backend backend) {
 }
 
 View mine() {
-  const std::lock_guard guard(mutex);
+  const MutexLock guard(mutex);
   const Page* own = page();
   return own ? view_of(*own) : View{};
 }

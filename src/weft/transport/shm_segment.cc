@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include <array>
-#include <mutex>
 #include <unordered_map>
 
 #include "base/fork.h"
 #include "base/membarrier.h"
+#include "base/mutex.h"
 
 namespace weft::transport::shm {
 namespace {
@@ -42,22 +42,22 @@ class Residents {
     return *residents;
   }
   void add(uint64_t nonce, const std::shared_ptr<ControlSegment>& segment) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     by_nonce_[nonce] = segment;
   }
   void remove(uint64_t nonce) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     by_nonce_.erase(nonce);
   }
   std::shared_ptr<ControlSegment> find(uint64_t nonce) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto found = by_nonce_.find(nonce);
     return found == by_nonce_.end() ? nullptr : found->second.lock();
   }
 
  private:
   ForkSafeMutex mutex_;
-  std::unordered_map<uint64_t, std::weak_ptr<ControlSegment>> by_nonce_;
+  std::unordered_map<uint64_t, std::weak_ptr<ControlSegment>> by_nonce_ WEFT_GUARDED_BY(mutex_);
 };
 
 Result<UniqueFd> make_doorbell() {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "device/window.h"
 
@@ -17,7 +18,7 @@ DeferredFree& DeferredFree::instance() {
 }
 
 void DeferredFree::stream_waits() {
-  const std::lock_guard guard(quiet_mutex_);
+  const MutexLock guard(quiet_mutex_);
   waiting_.fetch_add(1);
 }
 
@@ -29,7 +30,7 @@ void DeferredFree::stream_goes_on() {
 
 void DeferredFree::graph_begins() {
   {
-    const std::lock_guard guard(mutex_);
+    const MutexLock guard(mutex_);
     start_thread();  // not at the graph's end
   }
   stream_waits();
@@ -38,7 +39,7 @@ void DeferredFree::graph_begins() {
 void DeferredFree::add_block(Device& device, BlockKind kind, std::byte* block, size_t bytes,
                              Lending lending) {
   {
-    const std::lock_guard guard(mutex_);
+    const MutexLock guard(mutex_);
     start_thread();
     blocks_.push_back({&device, kind, lending, block, bytes});
     items_.fetch_add(1);
@@ -48,7 +49,7 @@ void DeferredFree::add_block(Device& device, BlockKind kind, std::byte* block, s
 
 void DeferredFree::add_mapping(Device& device, DevicePointer base) {
   {
-    const std::lock_guard guard(mutex_);
+    const MutexLock guard(mutex_);
     start_thread();
     mappings_.push_back({&device, base});
     items_.fetch_add(1);
@@ -57,7 +58,7 @@ void DeferredFree::add_mapping(Device& device, DevicePointer base) {
 }
 
 std::byte* DeferredFree::take_block(const Device& device, BlockKind kind, size_t bytes) {
-  const std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   const auto found = std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& block) {
     return block.device == &device && block.kind == kind && block.bytes == bytes &&
            block.lending == Lending::allowed;
@@ -71,13 +72,12 @@ std::byte* DeferredFree::take_block(const Device& device, BlockKind kind, size_t
 
 void DeferredFree::close_mappings() {
   while (const auto mapping = take_mapping(0)) close(*mapping);
-  std::unique_lock lock(mutex_);
-  closed_.wait(lock, [this] { return closing_ == 0; });  // by other threads
+  MutexLock lock(mutex_);
+  while (closing_ > 0) closed_.wait(lock);  // by other threads
 }
 
 // ---- The thread that gives back
 
-// (mutex_)
 void DeferredFree::start_thread() {
   if (std::exchange(started_, true)) return;
   std::thread([this] {
@@ -106,13 +106,13 @@ bool DeferredFree::close_one_too_many() {
 }
 
 bool DeferredFree::give_one_in_quiet() {
-  const std::lock_guard quiet(quiet_mutex_);
+  const MutexLock quiet(quiet_mutex_);
   if (waiting_.load() > 0) return false;
   if (const auto mapping = take_mapping(0)) {
     close(*mapping);
     return true;
   }
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (blocks_.empty()) return false;
   const Block block = blocks_.front();
   blocks_.pop_front();
@@ -124,7 +124,7 @@ bool DeferredFree::give_one_in_quiet() {
 
 /// The oldest one, if there are more than `keep`; close() has to follow.
 std::optional<DeferredFree::Mapping> DeferredFree::take_mapping(size_t keep) {
-  const std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   if (mappings_.size() <= keep) return std::nullopt;
   const Mapping mapping = mappings_.front();
   mappings_.pop_front();
@@ -140,7 +140,7 @@ void DeferredFree::close(const Mapping& mapping) {
         check((*driver())->ipc_close_mem_handle(mapping.base), "a peer's memory (cuIpcCloseMemHandle)");
     if (!closed.ok()) log::trace("giving back: {}", closed.message());
   }
-  const std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   --closing_;
   closed_.notify_all();
 }

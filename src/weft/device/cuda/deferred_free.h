@@ -15,9 +15,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 
+#include "base/mutex.h"
 #include "device/cuda/device.h"
 
 namespace weft::device::cuda {
@@ -63,10 +63,10 @@ class DeferredFree {
     Device* device;
     DevicePointer base;
   };
-  void start_thread();
+  void start_thread() WEFT_REQUIRES(mutex_);
   void ring();
   void give_back();
-  bool give_one_in_quiet();
+  bool give_one_in_quiet() WEFT_EXCLUDES(quiet_mutex_, mutex_);
   bool close_one_too_many();
   std::optional<Mapping> take_mapping(size_t keep);
   void close(const Mapping& mapping);
@@ -75,14 +75,14 @@ class DeferredFree {
   std::atomic<size_t> waiting_{0};  // streams and graphs
   std::atomic<size_t> items_{0};    // blocks and mappings
   std::atomic<uint32_t> rings_{0};  // wake the thread
-  std::mutex quiet_mutex_;          // held while something is given back because nobody waits
+  Mutex quiet_mutex_;               // held while something is given back because nobody waits
 
-  std::mutex mutex_;  // over what follows; the innermost lock
-  std::condition_variable closed_;
-  std::deque<Block> blocks_;  // the oldest first
-  std::deque<Mapping> mappings_;
-  size_t closing_ = 0;  // mappings that some thread is about to close
-  bool started_ = false;
+  Mutex mutex_;  // the innermost lock
+  std::condition_variable_any closed_;
+  std::deque<Block> blocks_ WEFT_GUARDED_BY(mutex_);  // the oldest first
+  std::deque<Mapping> mappings_ WEFT_GUARDED_BY(mutex_);
+  size_t closing_ WEFT_GUARDED_BY(mutex_) = 0;  // mappings that some thread is about to close
+  bool started_ WEFT_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace weft::device::cuda

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/fork.h"
+#include "base/mutex.h"
 #include "base/settings.h"
 #include "device/cuda/suits.h"
 #include "device/cuda/waits.h"
@@ -76,7 +77,7 @@ Status suits(int ordinal) { return identify(ordinal).status(); }
 Result<Device*> Device::open(int ordinal) {
   static ForkSafeMutex mutex;
   static auto* const opened = new std::map<int, Device*>;
-  const std::lock_guard guard(mutex);
+  const MutexLock guard(mutex);
   if (auto found = opened->find(ordinal); found != opened->end()) return found->second;
   Device* const device = new Device;
   if (Status made = device->open_context(ordinal); !made) {
@@ -116,7 +117,11 @@ Status Device::probe_memory_operations() {
   if (settings().cuda_memops == "auto") WEFT_TRY(streams_may_wait(d));
   StreamHandle* stream = nullptr;
   WEFT_TRY(check(d.stream_create(&stream, kStreamNonBlocking), "cuStreamCreate"));
-  Flags* const flags = free_flags_.back();
+  Flags* flags = nullptr;
+  {
+    const MutexLock lock(flags_mutex_);
+    flags = free_flags_.back();
+  }
   const uint32_t turn = ++flags->turn;
   const DevicePointer ready = address_of(&flags->ready);
   Status tried = check(d.stream_write_value(stream, ready, turn, kWriteValueDefault), "cuStreamWriteValue32");
@@ -185,13 +190,13 @@ Status Device::add_flags() {
       check(d.mem_host_alloc(&memory, kFlagsAtOnce * sizeof(Flags), kHostAllocPortable | kHostAllocMapped),
             "pinned memory for flags (cuMemHostAlloc)"));
   auto* const flags = static_cast<Flags*>(memory);
-  const std::lock_guard guard(flags_mutex_);
+  const MutexLock guard(flags_mutex_);
   for (size_t i = 0; i < kFlagsAtOnce; ++i) free_flags_.push_back(new (flags + i) Flags);
   return {};
 }
 
 Result<Device::Flags*> Device::take_flags() {
-  std::unique_lock lock(flags_mutex_);
+  MutexLock lock(flags_mutex_);
   while (free_flags_.empty()) {
     lock.unlock();
     WEFT_TRY(add_flags());
@@ -203,7 +208,7 @@ Result<Device::Flags*> Device::take_flags() {
 }
 
 void Device::give_flags(Flags* flags) {
-  const std::lock_guard guard(flags_mutex_);
+  const MutexLock guard(flags_mutex_);
   free_flags_.push_back(flags);
 }
 
@@ -219,7 +224,7 @@ Status Device::reach(int ordinal) {
   if (ordinal == ordinal_) return {};
   auto other = open(ordinal);
   if (!other) return other.status();
-  const std::lock_guard guard(reached_mutex_);
+  const MutexLock guard(reached_mutex_);
   if (std::find(reached_.begin(), reached_.end(), ordinal) != reached_.end()) return {};
   const Driver& d = **driver();
   int can = 0;

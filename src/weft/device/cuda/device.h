@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/cuda/driver.h"
 
@@ -83,10 +84,10 @@ class Device {
 
   std::once_flag captures_probed_;
   Status why_no_captures_;
-  std::mutex flags_mutex_;  // held over no call of the driver: what a graph destroys gives flags back
-  std::vector<Flags*> free_flags_;
-  std::mutex reached_mutex_;
-  std::vector<int> reached_;
+  Mutex flags_mutex_;  // held over no call of the driver: what a graph destroys gives flags back
+  std::vector<Flags*> free_flags_ WEFT_GUARDED_BY(flags_mutex_);
+  Mutex reached_mutex_;
+  std::vector<int> reached_ WEFT_GUARDED_BY(reached_mutex_);
 };
 
 /// Makes a device's context current on the calling thread while it lives. Calls of the thread in between do

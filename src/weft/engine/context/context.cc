@@ -35,51 +35,47 @@ constexpr int64_t kCheckNs = 100'000'000;
 constexpr int kWatchMs = 100;
 constexpr int kYieldsForOthers = 100;
 constexpr std::chrono::microseconds kManyNap{50};
-// What moves no more than this is short: how long a wait for it goes on looking behind the first news.
+// An operation that moves no more than this is short. A wait for it polls for kLingerNs after each event.
 constexpr uint64_t kShortBytes = 64 << 10;
 constexpr int64_t kLingerNs = 500'000;
-// After a failure here, until peers that are not held up know: what they read before, they find.
+// How long after a failure here peers may still read from memory of the operation.
 constexpr int64_t kNewsTakeNs = 2'000'000'000;
 
 bool is_short(const Operation& op) {
   return op.memory.bytes[0] + op.memory.bytes[1] + op.memory.bytes[2] <= kShortBytes;
 }
 
-/// Why an operation's communicator fails, with the operation's name.
-Status reason(const Operation& op, const Status& failure) {
-  return (op.device ? op.device->explain(failure) : failure).in(op.comm->describe(op));
-}
-
 }  // namespace
 
 // ---- Joining and leaving a job
 
-Context::Context()
-    : device_operations_(*this),
+Context::Context(uint64_t job, std::unique_ptr<bootstrap::Bootstrap> bootstrap,
+                 std::unique_ptr<Fabric> fabric)
+    : job_(job),
+      bootstrap_(std::move(bootstrap)),
+      fabric_(std::move(fabric)),
+      workspace_(fabric_->local()),
+      device_operations_(*this),
       operations_(*this),
       lost_memory_(operations_),
       inbox_(*this),
-      failures_(*this) {}
+      failures_(*this) {
+  MemoryWatch::install();
+}
 
 Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, int rank, int ranks,
                                                const std::string& host_id, int cuda_device,
                                                Deadline deadline) {
-  std::shared_ptr<Context> context(new Context);
-  // Of the secret alone: the address beside it is what each rank's resolver has made of the root's name.
-  const auto job = bootstrap::read_unique_id(id);
-  if (!job) return job.status();
-  context->job_ = hash_64({reinterpret_cast<const char*>(job->secret.data()), job->secret.size()});
+  // The secret alone names the job. Ranks may resolve the root's name to different addresses.
+  const auto secret = bootstrap::read_unique_id(id);
+  if (!secret) return secret.status();
+  const uint64_t job = hash_64({reinterpret_cast<const char*>(secret->secret.data()), secret->secret.size()});
   auto joined = bootstrap::Bootstrap::join(id, rank, ranks, deadline);
   if (!joined) return joined.status();
-  context->bootstrap_ = joined.take();
   log::add_rank(rank);
-
-  auto fabric = Fabric::open(*context->bootstrap_, host_id, cuda_device, deadline);
+  auto fabric = Fabric::open(**joined, host_id, cuda_device, deadline);
   if (!fabric) return fabric.status();
-  context->fabric_ = fabric.take();
-  context->workspace_ = std::make_unique<Workspace>(context->fabric_->local());
-  MemoryWatch::install();
-  return context;
+  return std::make_shared<Context>(job, joined.take(), fabric.take());
 }
 
 Status Context::begin(Deadline deadline) {
@@ -101,7 +97,7 @@ Status Context::begin(Deadline deadline) {
   return {};
 }
 
-// Of the ranks on a node that write a trace the first one starts the file before anybody appends to it.
+// The first rank on a node that writes a trace starts the file, before any rank appends to it.
 Status Context::open_trace(Deadline deadline) {
   const auto writes = [this](int r) { return fabric_->traces(r); };
   bool anybody = false;
@@ -112,7 +108,7 @@ Status Context::open_trace(Deadline deadline) {
   const auto first_here = std::find_if(here.begin(), here.end(), writes);
   const bool first = first_here != here.end() && *first_here == rank();
   const Status started = first ? Trace::start() : Status();
-  // All learn why one could not: that its connection ends says nothing.
+  // Every rank learns why one could not start the file.
   std::array<char, kReasonBytes> reason{};
   started.message().copy(reason.data(), reason.size() - 1);
   const auto met = bootstrap_->all_gather(std::as_bytes(std::span(reason)), deadline);
@@ -132,23 +128,16 @@ Status Context::open_trace(Deadline deadline) {
 
 Context::~Context() {
   if (home_) ProgressEngine::instance().detach(*this, home_);
-  if (fabric_) {
+  {
     const MemoryWatch watch = lost_memory_.watch();
     if (Status flushed = fabric_->flush(Deadline::in_seconds(5)); !flushed)
       log::warn("leaving with data unsent: {}", flushed.message());
   }
-  if (bootstrap_) bootstrap_->stop();
+  bootstrap_->stop();
   failures_.inquiries().close();  // there is no communicator left to fail
   fabric_.reset();
   bootstrap_.reset();
   operations_.clear();  // before what its operations have used
-}
-
-Lock Context::lock_slowly() {
-  wanting_.fetch_add(1, std::memory_order_relaxed);
-  Lock lock(mutex_);
-  wanting_.fetch_sub(1, std::memory_order_relaxed);
-  return lock;
 }
 
 // ---- Communicators
@@ -183,8 +172,8 @@ void Context::start(Operation& op) {
     record->started = op.call.stream || op.device ? ticks() : record->queued;
   operations_.enter(op);
   if (!op.comm->failure().ok()) return finish(op, op.comm->failure());
-  if (Status prepared = op.device ? op.device->prepare() : workspace_->prepare(op); !prepared)
-    return op.comm->fail(reason(op, prepared), true);
+  if (Status prepared = op.device ? op.device->prepare() : workspace_.prepare(op); !prepared)
+    return failures_.fail(op, prepared);
   if (MemoryWatch::lost()) [[unlikely]]
     return failures_.act_on_lost_memory();
   op.progress.reset_arrivals(*op.tables);
@@ -200,7 +189,7 @@ int Context::advance_one(Operation& op) {
     if (op.end.finished.load(std::memory_order_relaxed)) return 1;
   }
   if (!moved) {
-    op.comm->fail(reason(op, moved.status()), true);
+    failures_.fail(op, moved.status());
   } else if (complete(op)) {
     finish(op, Status());
   } else {
@@ -209,7 +198,7 @@ int Context::advance_one(Operation& op) {
   return 1;
 }
 
-// Takes an active operation's hands off all memory.
+// From here on an active operation touches no memory.
 void Context::end_active(Operation& op, Status& status) {
   if (!status.ok() && op.progress.puts_open > 0)
     for (transport::Transport* t : {fabric_->local(), fabric_->between_nodes()})
@@ -225,10 +214,9 @@ void Context::end_active(Operation& op, Status& status) {
   op.exposures.mappings.clear();
   if (op.memory.staged_output.data && status.ok()) {
     device::copy(op.call.recv, op.memory.staged_output.data, op.memory.bytes[1]);
-    if (Status gone = LostMemory::of(op); !gone.ok())
-      failures_.fail_later(*op.comm, status = reason(op, gone));
+    if (Status gone = LostMemory::of(op); !gone.ok()) status = failures_.fail_later(op, gone);
   }
-  workspace_->give_back(op, status.ok());
+  workspace_.give_back(op, status.ok());
   left_with_network_ |= op.tables->between_nodes;
   operations_.leave(op);
 }
@@ -289,7 +277,7 @@ int Context::turn() {
   }
   events += *polled;
   if (failures_.any_pending()) failures_.act_on_pending();
-  // The oldest first: what it puts travels before what younger ones put.
+  // The oldest operation first: its puts travel before those of younger ones.
   const std::vector<Operation*>& active = operations_.active();
   for (size_t i = 0; i < active.size();) {
     Operation& op = *active[i];
@@ -301,7 +289,7 @@ int Context::turn() {
 }
 
 void Context::check_deadlines(int64_t now_ns) {
-  ScratchPool& scratch = workspace_->scratch();
+  ScratchPool& scratch = workspace_.scratch();
   if (scratch.holds_retired() && !fabric_->reads_forgotten()) scratch.empty_retired(now_ns - kNewsTakeNs);
   failures_.check(now_ns);
   if (!device_operations_.empty()) device_operations_.check(now_ns);
@@ -350,11 +338,11 @@ void Context::wait(Lock& lock, Operation& op) {
     if (policy.spins() && !lock_is_wanted()) {
       if (policy.pauses()) cpu_relax();
     } else {
-      lock.unlock();
-      int yields = 0;  // whoever wants the lock has to wake up first
-      do sched_yield();
-      while (lock_is_wanted() && ++yields < kYieldsForOthers);
-      lock = this->lock();
+      lock.without([this] {
+        int yields = 0;  // whoever wants the lock has to wake up first
+        do sched_yield();
+        while (lock_is_wanted() && ++yields < kYieldsForOthers);
+      });
     }
   }
   if (sleepers_.end_wait() && busy()) wake_progress();
@@ -387,16 +375,14 @@ void Context::sleep(Lock& lock, const Operation& op) {
   if (!begin_sleep(&op)) {
     if (!inbox_.keeps_many()) return;
     // Early messages that stay where they are would keep it awake for as long as it waits.
-    lock.unlock();
-    std::this_thread::sleep_for(kManyNap);
-    lock = this->lock();
+    lock.without([] { std::this_thread::sleep_for(kManyNap); });
     return;
   }
   const int nap_ms = watches_device() ? 1 : fabric_->nap_ms() < 0 ? kWatchMs : fabric_->nap_ms();
-  lock.unlock();
-  epoll_event event;
-  epoll_wait(epoll_fd(), &event, 1, nap_ms);
-  lock = this->lock();
+  lock.without([this, nap_ms] {
+    epoll_event event;
+    epoll_wait(epoll_fd(), &event, 1, nap_ms);
+  });
   end_sleep();
 }
 

@@ -1,6 +1,7 @@
-// Context: one rank's membership in a job, shared by the communicator that joined and all that are split from
-// it: the bootstrap, the fabric, the operations in flight, and the lock over all of them. It orders what its
-// parts do in a turn, and where an operation begins and ends; the rest is theirs:
+// Context: one rank's membership in a job. The communicator that joined and all that are split from it share
+// the context. It owns the bootstrap, the fabric, the operations in flight, and the lock over all of them. It
+// decides in which order its parts act in a turn, and where an operation begins and ends. Its parts do the
+// rest:
 //
 //   OperationTable    which operations are active, and which one a message is for
 //   Inbox             messages, early ones among them
@@ -9,13 +10,11 @@
 //   DueTimer          what the network has to do at a certain time while nothing else goes on
 //   Failures          losses of peers, reports of failures, deadlines;  LostMemory  buffers freed too early
 //   Workspace         scratch and staging on the host;  DeviceOperations  what GPU memory takes besides
-//
-// Whoever waits, works: a thread that blocks on an operation calls wait(), which drives the fabric and every
-// active operation of the context until its own is finished. Progress threads (progress.h) drive a context
-// only while it has active operations and nobody waits in it.
-//
-// Thread safety: methods say what they need. The lock order is: context, then stream or captured calls, then
-// a context's submissions.
+// A thread that blocks on an operation works: it calls wait(), which drives the fabric and every active
+// operation of the context until its own has ended. Progress threads (progress.h) drive a context only while
+// it has active operations and no thread waits in it. Thread safety: the annotations say which methods need
+// the context's lock (context_lock.h). The lock order is: context, then stream or captured calls, then a
+// context's submissions.
 #pragma once
 
 #include <atomic>
@@ -25,8 +24,8 @@
 #include <string>
 #include <unordered_map>
 
-#include "base/biased_mutex.h"
 #include "bootstrap/bootstrap.h"
+#include "engine/context/context_lock.h"
 #include "engine/context/due_timer.h"
 #include "engine/context/fabric.h"
 #include "engine/context/inbox.h"
@@ -45,10 +44,11 @@ namespace weft::engine {
 class Communicator;
 class ProgressThread;
 
-/// What the cost model takes a job's machine to be, as its ranks have agreed on when they met (job/tuning.h).
+/// The machine that the cost models of a job's ranks use. The ranks agree on it when they meet
+/// (job/tuning.h).
 struct JobMachine {
   model::Machine machine;
-  /// On rank 0: why what it has measured should be measured again; "" = it need not.
+  /// On rank 0: why the measurement should be repeated; "" = it need not.
   std::string doubt;
   bool wants_measuring = false;  // `machine` is only what to begin with
   bool tunes = false;            // choices may rest on measurements: rank 0's WEFT_TUNE is not off
@@ -61,6 +61,8 @@ class Context final : public std::enable_shared_from_this<Context> {
   static Result<std::shared_ptr<Context>> join(const bootstrap::UniqueId& id, int rank, int ranks,
                                                const std::string& host_id, int cuda_device,
                                                Deadline deadline);
+  /// A member of a job whose ranks are reached by these: join() has them from the job.
+  Context(uint64_t job, std::unique_ptr<bootstrap::Bootstrap> bootstrap, std::unique_ptr<Fabric> fabric);
   /// From here on the context is driven and peers' failures are heard of. A collective where any rank writes
   /// a trace. The machine is set.
   Status begin(Deadline deadline);
@@ -76,46 +78,44 @@ class Context final : public std::enable_shared_from_this<Context> {
   JobMachine& machine() { return machine_; }
 
   /// Takes the context's lock; a thread that spins with it gives way.
-  Lock lock() {
-    if (Lock lock(mutex_, std::try_to_lock); lock) [[likely]]
-      return lock;
-    return lock_slowly();
-  }
+  Lock lock() WEFT_RETURNS_LOCK(context_lock) { return Lock(mutex_); }
   /// Whether a thread wants the lock.
-  bool lock_is_wanted() const { return wanting_.load(std::memory_order_relaxed) != 0; }
+  bool lock_is_wanted() const { return mutex_.wanted(); }
 
-  // The parts; what they need is theirs to say.
-  OperationTable& operations() { return operations_; }
-  const OperationTable& operations() const { return operations_; }
-  Inbox& inbox() { return inbox_; }
+  // The parts. Their headers say what their methods need.
+  OperationTable& operations() WEFT_REQUIRES(context_lock) { return operations_; }
+  const OperationTable& operations() const WEFT_REQUIRES(context_lock) { return operations_; }
+  Inbox& inbox() WEFT_REQUIRES(context_lock) { return inbox_; }
   Sleepers& sleepers() { return sleepers_; }
   const Sleepers& sleepers() const { return sleepers_; }
   Submissions& submissions() { return submissions_; }
   DueTimer& due_timer() { return due_timer_; }
   Failures& failures() { return failures_; }
-  LostMemory& lost_memory() { return lost_memory_; }
-  Workspace& workspace() { return *workspace_; }
-  DeviceOperations& device_operations() { return device_operations_; }
+  LostMemory& lost_memory() WEFT_REQUIRES(context_lock) { return lost_memory_; }
+  Workspace& workspace() { return workspace_; }
+  DeviceOperations& device_operations() WEFT_REQUIRES(context_lock) { return device_operations_; }
   /// Null unless a trace is being written.
   Trace* trace() const { return trace_.get(); }
 
   // Communicators, under the lock.
-  void attach(Communicator& comm);
-  void detach(Communicator& comm);
-  Communicator* find_communicator(uint32_t id) const;
-  const std::unordered_map<uint32_t, Communicator*>& communicators() const { return communicators_; }
+  void attach(Communicator& comm) WEFT_REQUIRES(context_lock);
+  void detach(Communicator& comm) WEFT_REQUIRES(context_lock);
+  Communicator* find_communicator(uint32_t id) const WEFT_REQUIRES(context_lock);
+  const std::unordered_map<uint32_t, Communicator*>& communicators() const WEFT_REQUIRES(context_lock) {
+    return communicators_;
+  }
 
   // Operations, under the lock.
   /// Starts an operation whose turn it is; it may finish right here.
-  void start(Operation& op);
+  void start(Operation& op) WEFT_REQUIRES(context_lock);
   /// Advances an active operation, and ends it if that was the last of it. Returns the number of events.
-  int advance_one(Operation& op);
+  int advance_one(Operation& op) WEFT_REQUIRES(context_lock);
   /// Fails every operation of a communicator.
-  void fail_operations(Communicator& comm, const Status& why);
+  void fail_operations(Communicator& comm, const Status& why) WEFT_REQUIRES(context_lock);
   /// Drives the context until `op` is finished. The lock may be given up and taken again on the way.
-  void wait(Lock& lock, Operation& op);
-  /// How an operation has ended, which this call waits for. The caller releases it.
-  Status result_of(Lock& lock, Operation& op) {
+  void wait(Lock& lock, Operation& op) WEFT_REQUIRES(context_lock);
+  /// Waits for an operation and returns how it has ended. The caller releases it.
+  Status result_of(Lock& lock, Operation& op) WEFT_REQUIRES(context_lock) {
     if (op.end.finished.load(std::memory_order_acquire)) leave();
     else wait(lock, op);
     return op.end.status;
@@ -123,32 +123,33 @@ class Context final : public std::enable_shared_from_this<Context> {
 
   // Driving, under the lock.
   /// One round: takes in submissions, polls, advances every active operation. Returns the number of events.
-  int turn();
-  /// Whether a network without traffic of ours is to be looked at in this turn: it is looked at seldom.
-  bool quiet_network_is_due() { return ++turns_ % kQuietNetworkTurns == 0; }
+  int turn() WEFT_REQUIRES(context_lock);
+  /// Whether this turn polls a network without traffic of this rank's operations. Few turns do.
+  bool quiet_network_is_due() WEFT_REQUIRES(context_lock) { return ++turns_ % kQuietNetworkTurns == 0; }
   /// What all turns have seen.
-  uint64_t events() const { return events_; }
-  /// Whether a progress thread has anything to look after here. That is also what ended operations have left
-  /// with the network or a device, and a death that waits for the end of its time of grace: nobody else may
-  /// come by.
-  bool busy() {
+  uint64_t events() const WEFT_REQUIRES(context_lock) { return events_; }
+  /// Where that count stands; read under the lock.
+  const uint64_t* event_counter() const WEFT_NO_THREAD_SAFETY_ANALYSIS { return &events_; }
+  /// Whether a progress thread has work here: operations in flight, data that ended operations have left with
+  /// the network or a device, or a death in its time of grace.
+  bool busy() WEFT_REQUIRES(context_lock) {
     return !operations_.empty() || !device_operations_.empty() || submissions_.any() ||
            failures_.any_death() || unsent();
   }
   /// Whether operations of GPU memory are in flight, which no descriptor tells of.
-  bool device_is_busy() const { return operations_.uses_device(); }
-  /// Whether a sleeper is woken by all that is waited for, at once, and no peer waits for what it would do
-  /// meanwhile: of a network, not of shared memory alone, where owners help with reads.
-  bool rings() const { return operations_.uses_network() && nap_us() < 0; }
+  bool device_is_busy() const WEFT_REQUIRES(context_lock) { return operations_.uses_device(); }
+  /// Whether every event wakes a sleeper at once, and no peer needs its work meanwhile. So it is on a
+  /// network. In shared memory owners help with reads.
+  bool rings() const WEFT_REQUIRES(context_lock) { return operations_.uses_network() && nap_us() < 0; }
   /// Acts on losses and deadlines that are due; cheap, called a few times a second.
-  void check_deadlines(int64_t now_ns);
+  void check_deadlines(int64_t now_ns) WEFT_REQUIRES(context_lock);
   /// Sleeping on epoll_fd(): begin_sleep() is false when there is something to do. `op`: what the sleeper
   /// waits for; null: it is a progress thread.
-  bool begin_sleep(const Operation* op = nullptr);
-  void end_sleep();
+  bool begin_sleep(const Operation* op = nullptr) WEFT_REQUIRES(context_lock);
+  void end_sleep() WEFT_REQUIRES(context_lock);
 
   // From any thread, without the lock.
-  /// Hands over an operation, or calls that a CUDA graph has come to, to be started at the next turn.
+  /// Hands over an operation, or the calls of a launched CUDA graph. The next turn starts them.
   template <typename T>
   void submit(T&& submitted) {
     submissions_.submit(std::forward<T>(submitted));
@@ -160,55 +161,56 @@ class Context final : public std::enable_shared_from_this<Context> {
   void dump_all();
   int epoll_fd() const { return fabric_->epoll_fd(); }
   /// The longest sleep that is safe, as a CUDA stream or a provider of the network may not wake us; -1 = any.
-  int nap_us() const;
+  int nap_us() const WEFT_REQUIRES(context_lock);
   /// For the progress thread: see DueTimer.
   bool timer_is_due(int64_t now_ns) {
     return due_timer_.is_due(now_ns, [this] { return fabric_->due_ns(); });
   }
 
  private:
-  Context();
-
   Status open_trace(Deadline deadline);
-  Lock lock_slowly();
   /// Whether the network has something of ended operations that needs further polls to get out.
-  bool unsent() { return left_with_network_ && (left_with_network_ = fabric_->unsent()); }
-  /// For a caller whose operation ended without a wait(): what it has left with the network goes on.
-  void leave() {
+  bool unsent() WEFT_REQUIRES(context_lock) {
+    return left_with_network_ && (left_with_network_ = fabric_->unsent());
+  }
+  /// For a caller whose operation ended without a wait(): sees to the data that it has left with the network.
+  void leave() WEFT_REQUIRES(context_lock) {
     if (unsent() && !sleepers_.any_waiting()) hand_on();
   }
-  void hand_on();
-  int take_submissions();
-  bool watches_device() const { return operations_.uses_device() || !device_operations_.empty(); }
-  void finish(Operation& op, Status status);
-  void end_active(Operation& op, Status& status);
-  void sleep(Lock& lock, const Operation& op);
+  void hand_on() WEFT_REQUIRES(context_lock);
+  int take_submissions() WEFT_REQUIRES(context_lock);
+  bool watches_device() const WEFT_REQUIRES(context_lock) {
+    return operations_.uses_device() || !device_operations_.empty();
+  }
+  void finish(Operation& op, Status status) WEFT_REQUIRES(context_lock);
+  void end_active(Operation& op, Status& status) WEFT_REQUIRES(context_lock);
+  void sleep(Lock& lock, const Operation& op) WEFT_REQUIRES(context_lock);
 
-  ProgressThread* home_ = nullptr;
-  uint64_t job_ = 0;
+  ProgressThread* home_ = nullptr;  // null before begin()
+  const uint64_t job_;
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
   std::unique_ptr<Fabric> fabric_;
   JobMachine machine_;
   std::unique_ptr<Trace> trace_;
 
-  BiasedMutex mutex_;
-  std::atomic<int> wanting_{0};  // threads that want the lock
+  ContextMutex mutex_;
 
-  std::unordered_map<uint32_t, Communicator*> communicators_;
-  std::unique_ptr<Workspace> workspace_;
-  DeviceOperations device_operations_;
-  OperationTable operations_;
-  LostMemory lost_memory_;
-  Inbox inbox_;
+  std::unordered_map<uint32_t, Communicator*> communicators_ WEFT_GUARDED_BY(context_lock);
+  Workspace workspace_;
+  DeviceOperations device_operations_ WEFT_GUARDED_BY(context_lock);
+  OperationTable operations_ WEFT_GUARDED_BY(context_lock);
+  LostMemory lost_memory_ WEFT_GUARDED_BY(context_lock);
+  Inbox inbox_ WEFT_GUARDED_BY(context_lock);
   Submissions submissions_;
   Sleepers sleepers_;
   DueTimer due_timer_;
   Failures failures_;
 
   static constexpr uint32_t kQuietNetworkTurns = 64;
-  uint32_t turns_ = 0;
-  uint64_t events_ = 0;
-  bool left_with_network_ = false;  // perhaps: since an operation between nodes ended
+  uint32_t turns_ WEFT_GUARDED_BY(context_lock) = 0;
+  uint64_t events_ WEFT_GUARDED_BY(context_lock) = 0;
+  bool left_with_network_ WEFT_GUARDED_BY(context_lock) =
+      false;  // perhaps: since an operation between nodes ended
 };
 
 }  // namespace weft::engine

@@ -29,7 +29,21 @@ size_t asked_inter() { return static_cast<size_t>(settings().eager_inter_bytes);
 
 }  // namespace
 
+Fabric::Fabric(int rank, topology::Layout layout) : rank_(rank), layout_(std::move(layout)) {}
 Fabric::~Fabric() = default;
+
+Result<std::unique_ptr<Fabric>> Fabric::over(int rank, topology::Layout layout,
+                                             std::unique_ptr<transport::Transport> local,
+                                             std::unique_ptr<transport::Transport> network) {
+  std::unique_ptr<Fabric> fabric(new Fabric(rank, std::move(layout)));
+  const int ranks = fabric->layout_.ranks();
+  fabric->traces_.assign(static_cast<size_t>(ranks), false);
+  fabric->local_ = std::move(local);
+  fabric->network_ = std::move(network);
+  fabric->shm_ = dynamic_cast<transport::ShmTransport*>(fabric->local_.get());
+  WEFT_TRY(fabric->route_all(ranks));
+  return fabric;
+}
 
 Result<transport::Net> Fabric::net_here() {
   if (!over_libfabric(settings().net == "auto" && transport::efa_is_usable())) return transport::Net::tcp;
@@ -42,14 +56,9 @@ Result<transport::Net> Fabric::net_here() {
 
 Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, const std::string& host_id,
                                              int cuda_device, Deadline deadline) {
-  std::unique_ptr<Fabric> fabric(new Fabric);
-  fabric->rank_ = bootstrap.rank();
-  fabric->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
-  if (!fabric->epoll_.valid()) return fail_errno(errno, "epoll_create1");
-
   auto hellos = exchange_hellos(bootstrap, host_id, deadline);
   if (!hellos) return hellos.status();
-  fabric->layout_ = layout_of(*hellos);
+  std::unique_ptr<Fabric> fabric(new Fabric(bootstrap.rank(), layout_of(*hellos)));
   fabric->ranks_on_machine_ = count_ranks(*hellos, bootstrap.rank());
   fabric->cpus_on_machine_ = count_cpus(*hellos, bootstrap.rank());
   fabric->one_machine_ = fabric->ranks_on_machine_ == bootstrap.ranks();
@@ -77,14 +86,16 @@ Result<std::vector<transport::ShmAddress>> Fabric::announce(bootstrap::Bootstrap
                                                             Deadline deadline) {
   const auto& local_ranks = layout_.on_node(layout_.node_of(rank_));
   transport::ShmAddress address{};
-  shm_.reset();
+  shm_ = nullptr;
+  local_.reset();
   if (local_ranks.size() > 1) {
     transport::ShmTransport::Options options;
     options.cma = settings().cma;
     options.eager_bytes = asked_intra();
     auto shm = transport::ShmTransport::create(rank_, bootstrap.ranks(), local_ranks, options);
     if (shm.ok()) {
-      shm_ = shm.take();
+      shm_ = shm->get();
+      local_ = shm.take();
       address = shm_->address();
     } else if (shm.status().code() == Code::out_of_memory || shm.status().code() == Code::invalid_argument) {
       return shm.status();
@@ -188,6 +199,8 @@ Status Fabric::open_tcp(bootstrap::Bootstrap& bootstrap) {
 }
 
 Status Fabric::route_all(int ranks) {
+  epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_.valid()) return fail_errno(errno, "epoll_create1");
   for (transport::Transport* t : {local(), between_nodes()}) {
     if (!t) continue;
     transports_.push_back(t);
@@ -198,10 +211,8 @@ Status Fabric::route_all(int ranks) {
   return {};
 }
 
-transport::Transport* Fabric::local() const { return shm_.get(); }
-
 size_t Fabric::eager_intra_bytes() const {
-  return shm_ ? shm_->eager_bytes() : transport::shm_eager_bytes(asked_intra());
+  return local_ ? local_->eager_bytes() : transport::shm_eager_bytes(asked_intra());
 }
 
 size_t Fabric::eager_inter_bytes() const {
@@ -211,7 +222,7 @@ size_t Fabric::eager_inter_bytes() const {
 Result<int> Fabric::poll(transport::Sink& sink, bool network) {
   int events = 0;
   for (transport::Transport* t : transports_) {
-    if (!network && t != shm_.get()) continue;
+    if (!network && t != local_.get()) continue;
     Result<int> polled = t->poll(sink);
     if (!polled) return polled;
     events += *polled;

@@ -30,10 +30,15 @@ class Fabric {
   /// can; -1 = none.
   static Result<std::unique_ptr<Fabric>> open(bootstrap::Bootstrap& bootstrap, const std::string& host_id,
                                               int cuda_device, Deadline deadline);
+  /// A fabric of transports that are open already: `local` inside the node of `rank`, `network` between
+  /// nodes. Null: there is none. Nobody is met, and nobody traces.
+  static Result<std::unique_ptr<Fabric>> over(int rank, topology::Layout layout,
+                                              std::unique_ptr<transport::Transport> local,
+                                              std::unique_ptr<transport::Transport> network);
   ~Fabric();
 
-  /// What carries messages between nodes, if all are like this one: as WEFT_NET and WEFT_PROVIDER say, or by
-  /// what libfabric offers. Asks libfabric only where that decides. Errors: those of opening it.
+  /// The network between nodes that are like this one, by WEFT_NET and WEFT_PROVIDER, or by what libfabric
+  /// offers. Asks libfabric only if the settings do not decide. Errors: those of opening it.
   static Result<transport::Net> net_here();
 
   /// Which ranks share memory: WEFT_HOSTID and WEFT_SHM are in it.
@@ -54,11 +59,10 @@ class Fabric {
   const std::vector<transport::Transport*>& routes() const { return routes_; }
   bool is_local(int rank) const { return layout_.same_node(rank, rank_); }
   /// The same-node transport, or null if this rank is alone on its node.
-  transport::Transport* local() const;
-  /// The same by its own type.
-  transport::ShmTransport* shm() const { return shm_.get(); }
+  transport::Transport* local() const { return local_.get(); }
+  /// The same by its own type; null where it is of another.
+  transport::ShmTransport* shm() const { return shm_; }
   bool has_network() const { return network_ != nullptr; }
-  /// The transport between nodes, or null if all ranks are on one node.
   transport::Transport* between_nodes() const { return network_.get(); }
 
   /// tcp where all ranks are on one node.
@@ -93,7 +97,7 @@ class Fabric {
   std::string describe() const;
 
  private:
-  Fabric() = default;
+  Fabric(int rank, topology::Layout layout);
   Status open_shared_memory(bootstrap::Bootstrap& bootstrap, Deadline deadline);
   Result<std::vector<transport::ShmAddress>> announce(bootstrap::Bootstrap& bootstrap, Deadline deadline);
   void watch_processes(bootstrap::Bootstrap& bootstrap,
@@ -103,16 +107,16 @@ class Fabric {
   /// Says which transport reaches whom, once all are open.
   Status route_all(int ranks);
 
-  int rank_ = 0;
-  topology::Layout layout_{std::vector<int>{0}};
+  const int rank_;
+  topology::Layout layout_;
   std::vector<bool> traces_;  // by rank
   bool oversubscribed_ = false;
   int ranks_on_machine_ = 1, cpus_on_machine_ = 1;
   bool one_machine_ = true;
   int nap_ms_ = -1;
   UniqueFd epoll_;
-  std::unique_ptr<transport::ShmTransport> shm_;
-  std::unique_ptr<transport::Transport> network_;
+  std::unique_ptr<transport::Transport> local_, network_;
+  transport::ShmTransport* shm_ = nullptr;  // `local_` by its own type; null: another one, or none
   transport::Net net_ = transport::Net::tcp;
   std::vector<transport::Transport*> transports_;
   std::vector<transport::Transport*> routes_;

@@ -13,22 +13,23 @@
 namespace weft::engine {
 namespace {
 
-// Looks at the FIFOs before the operation is treated like any other: about 5 µs. Where ranks share cores a
-// peer may need this one, which is offered after every look.
+// How often the caller polls the FIFOs before the operation becomes active: for about 5 µs. Where ranks share
+// cores a peer may need this core, so the caller yields after every poll.
 constexpr int kLooks = 256, kCrowdedLooks = 16;
 
-// Whether something else has come up that may do so while the caller keeps the lock.
-bool disturbed(Context& context) {
+// Whether other work has come up while the caller keeps the lock.
+bool disturbed(Context& context) WEFT_REQUIRES(context_lock) {
   return context.lock_is_wanted() || context.submissions().any() || context.failures().any_pending();
 }
 
-bool alone(Context& context) {
+bool alone(Context& context) WEFT_REQUIRES(context_lock) {
   return context.operations().empty() && !context.failures().any_death() && !context.sleepers().taken() &&
          !disturbed(context);
 }
 
-// What earlier messages and operations have left to be done first; not ok: why the operation has to fail.
-[[gnu::noinline]] Status settle_before(Context& context, Operation& op, bool network) {
+// Delivers early messages, and polls the network if `network`. Not ok: why the operation has to fail.
+[[gnu::noinline]] Status settle_before(Context& context, Operation& op, bool network)
+    WEFT_REQUIRES(context_lock) {
   Status trouble;
   if (!context.inbox().empty()) context.inbox().deliver_early(op);
   if (network)
@@ -40,21 +41,23 @@ bool alone(Context& context) {
   return trouble;
 }
 
-// One look at what peers have sent. What is not for this operation, or not short, gets the context. Returns
-// the number of events.
-inline int receive(Context& context, Operation& op, FastSteps& steps) {
+// Polls what peers have sent. A message that is not for this operation, or not short, goes to the context.
+// Returns the number of events.
+inline int receive(Context& context, Operation& op, FastSteps& steps) WEFT_REQUIRES(context_lock) {
   return context.fabric().shm()->poll_next(
       [&](int peer) {
+        context_lock_is_held();  // by the caller of poll_next()
         return context.inbox().takes_early(peer) ||
                op.progress.deals_with(op.comm->rank_of_world(peer), *op.tables);
       },
       [&](int peer, const transport::Envelope& envelope, const std::byte* payload) {
+        context_lock_is_held();
         if (!steps.take(peer, envelope, payload)) context.inbox().arrived(peer, envelope, payload);
       });
 }
 
-// Until it is done, its looks are used up, or somebody else wants to work here.
-inline StepOutcome carry_out(Context& context, Operation& op, FastSteps& steps) {
+// Goes on until the operation is done, its polls are used up, or other work has come up.
+inline StepOutcome carry_out(Context& context, Operation& op, FastSteps& steps) WEFT_REQUIRES(context_lock) {
   const bool crowded = op.comm->environment().oversubscribed;
   StepOutcome outcome = StepOutcome::retry;
   for (int events = 0, looks = crowded ? kCrowdedLooks : kLooks;; --looks) {
@@ -68,14 +71,15 @@ inline StepOutcome carry_out(Context& context, Operation& op, FastSteps& steps) 
   }
 }
 
-// The operation becomes active: it turned out not to be short after all.
-void go_on_active(Context& context, Operation& op, StepOutcome outcome, Status trouble) {
+// The operation becomes active.
+void go_on_active(Context& context, Operation& op, StepOutcome outcome, Status trouble)
+    WEFT_REQUIRES(context_lock) {
   op.progress.follow_fast_path(*op.tables);
   if (outcome == StepOutcome::failed && trouble.code() == Code::remote_error)
-    op.end.set_unreachable(std::exchange(trouble, Status()), now_ns());
+    op.health.set_unreachable(std::exchange(trouble, Status()), now_ns(), context.events());
   op.comm->operation_begun(op);
   context.operations().enter(op);
-  if (!trouble.ok()) op.comm->fail(trouble.in(op.comm->describe(op)), true);
+  if (!trouble.ok()) context.failures().fail(op, trouble);
   else if (context.failures().any_pending()) context.turn();
   else context.advance_one(op);
 }

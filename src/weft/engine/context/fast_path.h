@@ -1,11 +1,13 @@
-// The fast path: a short operation inside a node (PlanTables::fast) that its caller does alone. The caller
-// has the context's lock and looks after nothing else for a moment. Such an operation is not active: no turn
-// advances it, nobody can wait for it, and only OperationTable::expect() leads messages to it. If anything
-// else comes up, or the moment passes, it becomes active and goes on from where it is like any other.
+// The fast path: the caller does a short operation inside a node (PlanTables::fast) alone. It holds the
+// context's lock and does nothing else for some microseconds. Such an operation is not active. No turn
+// advances it, no other thread waits for it, and only OperationTable::expect() leads messages to it. It
+// becomes active when another thread wants the context, or when its messages do not come soon. It then goes
+// on from where it is.
 //
 // Thread safety: under the context's lock.
 #pragma once
 
+#include "engine/context/context_lock.h"
 #include "engine/run/operation.h"
 
 namespace weft::engine {
@@ -14,6 +16,6 @@ class Context;
 
 /// Does an operation right here, if nothing else is going on and its messages come soon. False: it has been
 /// started like any other, and has to be waited for.
-bool run_alone(Context& context, Operation& op);
+bool run_alone(Context& context, Operation& op) WEFT_REQUIRES(context_lock);
 
 }  // namespace weft::engine

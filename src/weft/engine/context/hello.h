@@ -1,5 +1,5 @@
-// Hello: what every rank tells every other first (where it runs and how it is set), and what follows from all
-// of them: who shares memory, and how crowded the machine is.
+// Hello: the first message between the ranks of a job. A rank says where it runs and how it is set. From all
+// hellos follow the layout of ranks on nodes, and how many ranks share a machine.
 //
 // Thread safety: values.
 #pragma once

@@ -17,7 +17,7 @@
 namespace weft::engine {
 namespace {
 
-/// How often an early message is taken in once there are many.
+/// How often an early message is read once there are many.
 constexpr int64_t kEarlyNs = 1'000'000;
 
 /// Where a payload belongs in an operation's memory; null if it does not fit there, or if that is GPU memory.
@@ -69,11 +69,10 @@ void Inbox::arrived(int peer, const transport::Envelope& envelope, const void* p
 
 // ---- Early messages
 
-// A rank that keeps many early messages would keep all that ranks ahead of it send, ever slower, while a rank
-// that is to take part gets no core: long series of Broadcasts failed so. So it takes in more only from peers
-// that an operation here deals with, so that two ranks which send to each other both take what comes. It also
-// takes one each kEarlyNs, should a message of another communicator be behind it, until half of the budget is
-// used.
+// A rank that kept every early message would fill its memory while the ranks that it waits for get no core.
+// So a rank that keeps many reads further ones only from peers that an operation here deals with. Two ranks
+// that send to each other thus both go on. It also reads one message each kEarlyNs until half of the budget
+// is used: a message of another communicator may be behind it.
 bool Inbox::takes_more_early(int peer) const {
   if (!stash_.is_half_full() && now_ns() - early_taken_ns_ > kEarlyNs) return true;
   const std::vector<Operation*>& active = context_.operations().active();
@@ -130,9 +129,8 @@ void Inbox::deliver(Operation& op, int peer, const transport::Envelope& envelope
   Communicator& comm = *op.comm;
   const int from = comm.rank_of_world(peer);
   if (envelope.signature != op.signature) return Verdict::on_mismatch(context_, op, from);
-  const auto fail_for = [&](const Status& why) {
-    context_.failures().fail_later(comm, why.in(comm.describe(op)));
-  };
+  const auto fail_for = [&](const Status& why)
+                            WEFT_REQUIRES(context_lock) { (void)context_.failures().fail_later(op, why); };
   const plan::Plan& plan = op.tables->plan;
   const uint32_t number = plan.wait_begin[from] + envelope.tag();
   if (number >= plan.wait_begin[from + 1])

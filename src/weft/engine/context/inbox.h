@@ -1,9 +1,7 @@
-// Inbox: what a context does with what arrives: which operation a message is for, where its payload belongs,
-// and what becomes of it where there is no such operation yet.
-//
-// Messages of operations that this rank has not called yet are kept (stash.h), and delivered when the
-// operation starts. A rank that keeps many takes in little more from peers that are ahead of it, so that they
-// wait.
+// Inbox: takes in the messages of a context. It finds the operation that a message is for and the place of
+// its payload. The inbox keeps messages of operations that this rank has not called yet (stash.h), and
+// delivers them when the operation starts. A rank that keeps many reads little more from peers that are ahead
+// of it, so that they wait.
 //
 // Thread safety: under the context's lock. transport::Sink is called from within Fabric::poll().
 #pragma once
@@ -11,6 +9,7 @@
 #include <cstdint>
 #include <unordered_set>
 
+#include "engine/context/context_lock.h"
 #include "engine/context/stash.h"
 #include "engine/run/operation.h"
 #include "transport/transport.h"
@@ -36,34 +35,39 @@ class Inbox final : public transport::Sink {
  public:
   explicit Inbox(Context& context);
 
-  /// Who gets messages with the number kProbeNumber; null: nobody.
+  /// The receiver of messages with the number kProbeNumber; null: none.
   void set_handler(MessageHandler* handler) { handler_ = handler; }
   /// Whether early messages are kept.
   bool empty() const { return stash_.empty(); }
   /// Whether so many are kept that peers who send more may have to wait.
   bool keeps_many() const { return stash_.is_large(); }
-  /// Gives an operation that starts what has come for it.
-  void deliver_early(Operation& op);
+  /// Delivers the early messages of an operation that starts.
+  void deliver_early(Operation& op) WEFT_REQUIRES(context_lock);
   /// Drops what is kept for a communicator that has failed.
-  void drop(uint32_t comm) { stash_.drop(comm); }
-  /// The same for one that is gone; later messages for it are dropped as they come.
-  void retire(uint32_t comm);
+  void drop(uint32_t comm) WEFT_REQUIRES(context_lock) { stash_.drop(comm); }
+  /// The same for a communicator that is gone. Later messages for it are dropped.
+  void retire(uint32_t comm) WEFT_REQUIRES(context_lock);
 
   // transport::Sink
-  void* place(int peer, const transport::Envelope& envelope) override;
-  void arrived(int peer, const transport::Envelope& envelope, const void* payload) override;
-  bool expects(int peer, const transport::Envelope& envelope) const override;
-  bool takes_early(int peer) const override { return !keeps_many() || takes_more_early(peer); }
-  void lost(int peer, const Status& why) override;
+  void* place(int peer, const transport::Envelope& envelope) override WEFT_REQUIRES(context_lock);
+  void arrived(int peer, const transport::Envelope& envelope, const void* payload) override
+      WEFT_REQUIRES(context_lock);
+  bool expects(int peer, const transport::Envelope& envelope) const override WEFT_REQUIRES(context_lock);
+  bool takes_early(int peer) const override WEFT_REQUIRES(context_lock) {
+    return !keeps_many() || takes_more_early(peer);
+  }
+  void lost(int peer, const Status& why) override WEFT_REQUIRES(context_lock);
 
  private:
-  bool takes_more_early(int peer) const;
-  void keep(int peer, const transport::Envelope& envelope, const void* payload, Communicator* known);
-  void say_half_full(const Communicator& comm, int peer, OpNumber number);
-  void deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload);
+  bool takes_more_early(int peer) const WEFT_REQUIRES(context_lock);
+  void keep(int peer, const transport::Envelope& envelope, const void* payload, Communicator* known)
+      WEFT_REQUIRES(context_lock);
+  void say_half_full(const Communicator& comm, int peer, OpNumber number) WEFT_REQUIRES(context_lock);
+  void deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload)
+      WEFT_REQUIRES(context_lock);
   Status file_payload(Operation& op, int from, const transport::Envelope& envelope, const void* payload);
   Result<bool> learn(Operation& op, int peer, const transport::Envelope& envelope, uint32_t number,
-                     const void* payload);
+                     const void* payload) WEFT_REQUIRES(context_lock);
 
   Context& context_;
   Stash stash_;

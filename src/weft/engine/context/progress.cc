@@ -13,6 +13,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/memory_watch.h"
+#include "base/mutex.h"
 #include "base/settings.h"
 #include "base/thread.h"
 #include "device/cuda/device.h"
@@ -65,21 +66,21 @@ class ProgressThread {
   }
 
   void add(Context& context) {
-    std::lock_guard guard(mutex_);
+    const MutexLock guard(mutex_);
     contexts_.push_back(&context);
   }
 
   void remove(Context& context) {
-    std::unique_lock guard(mutex_);
+    MutexLock guard(mutex_);
     std::erase(contexts_, &context);
     const uint64_t round = round_;
     if (!in_round_) return;
     ring();
-    round_over_.wait(guard, [&] { return round_ != round; });
+    while (round_ == round) round_over_.wait(guard);
   }
 
   size_t load() {
-    std::lock_guard guard(mutex_);
+    const MutexLock guard(mutex_);
     return contexts_.size();
   }
 
@@ -95,7 +96,7 @@ class ProgressThread {
     while (!stop_.load()) {
       if (index_ == 0 && g_dumps_written != g_dumps_requested) ProgressEngine::instance().serve_dumps();
       {
-        std::lock_guard guard(mutex_);
+        const MutexLock guard(mutex_);
         in_round_ = true;
         mine = contexts_;
       }
@@ -125,7 +126,7 @@ class ProgressThread {
       } else if (!worked && on_device) {
         sched_yield();
       }
-      std::lock_guard guard(mutex_);
+      const MutexLock guard(mutex_);
       in_round_ = false;
       ++round_;
       round_over_.notify_all();
@@ -178,8 +179,8 @@ class ProgressThread {
   const int cpu_;
   UniqueFd doorbell_;
   std::atomic<bool> stop_{false};
-  std::mutex mutex_;
-  std::condition_variable round_over_;
+  Mutex mutex_;
+  std::condition_variable_any round_over_;
   bool in_round_ = false;
   uint64_t round_ = 0;
   std::vector<Context*> contexts_;
@@ -204,7 +205,7 @@ ProgressEngine& ProgressEngine::instance() {
 }
 
 ProgressThread* ProgressEngine::attach(Context& context) {
-  std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   if (threads_.empty()) {
     const std::vector<int> cpus = topology::progress_cpus();
     for (int i = 0; i < settings().progress_threads; ++i)
@@ -222,16 +223,18 @@ ProgressThread* ProgressEngine::attach(Context& context) {
 void ProgressEngine::detach(Context& context, ProgressThread* home) {
   std::vector<std::unique_ptr<ProgressThread>> last;  // joined after the mutex is free
   {
-    std::lock_guard guard(mutex_);
+    const MutexLock guard(mutex_);
     if (std::find(attached_.begin(), attached_.end(), &context) == attached_.end()) return;
   }
   home->remove(context);
-  std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   std::erase(attached_, &context);
   if (attached_.empty()) last.swap(threads_);
 }
 
-void ProgressEngine::wake(ProgressThread* home) { home->ring(); }
+void ProgressEngine::wake(ProgressThread* home) {
+  if (home) home->ring();
+}
 
 void ProgressEngine::request_dumps() {
   g_dumps_requested.fetch_add(1);
@@ -242,7 +245,7 @@ void ProgressEngine::request_dumps() {
 
 void ProgressEngine::serve_dumps() {
   if (g_dumps_written == g_dumps_requested) return;
-  std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   const uint64_t requested = g_dumps_requested;
   if (g_dumps_written == requested) return;  // this thread has waited for the one that wrote
   for (Context* context : attached_) context->dump_all();

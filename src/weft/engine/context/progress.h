@@ -1,15 +1,15 @@
-// The progress engine: the process's threads that drive what nobody waits for. Contexts are dealt to threads
-// in turn; a thread with nothing to do sleeps, and costs nothing.
+// The progress engine: the process's threads that drive operations for which no thread waits. Each context
+// belongs to one of them. A thread without work sleeps.
 //
 // Thread safety: all methods.
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/fd.h"
+#include "base/mutex.h"
 
 namespace weft::engine {
 
@@ -29,12 +29,12 @@ class ProgressEngine {
   /// has none there.
   void detach(Context& context, ProgressThread* home);
   /// Something was submitted to a context of `home`, or its last waiter left with operations unfinished, or
-  /// its timer was armed (DueTimer). May be called under a context's lock.
+  /// its timer was armed (DueTimer). Null: nobody is woken. May be called under a context's lock.
   static void wake(ProgressThread* home);
   /// Lets a progress thread write the flight recorders of all contexts; async-signal-safe.
   static void request_dumps();
-  /// Writes them here and now, if that was requested and no progress thread has come to it; returns when what
-  /// was requested is written. Under no context's lock. For whoever ends what would be written.
+  /// Writes the flight recorders on this thread, if they were requested and no progress thread has written
+  /// them yet. Returns when they are written. Call it without a context's lock, before a communicator ends.
   void serve_dumps();
 
  private:
@@ -43,9 +43,9 @@ class ProgressEngine {
   const int process_;  // that its threads belong to
   /// Of the process that forked this one: kept reachable, so that it is no leak.
   [[maybe_unused]] const ProgressEngine* const before_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<ProgressThread>> threads_;
-  std::vector<Context*> attached_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<ProgressThread>> threads_ WEFT_GUARDED_BY(mutex_);
+  std::vector<Context*> attached_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::engine

@@ -1,16 +1,17 @@
-// Submissions: what other threads hand over to a context, to be started at its next turn: operations of
-// streams, and calls that a CUDA graph has come to.
+// Submissions: operations of streams, and calls of launched CUDA graphs, on their way from other threads to a
+// context. The context starts them at its next turn.
 //
-// Thread safety: all methods, but for recycle(), which needs the context's lock. submit() calls nothing of
-// CUDA.
+// Thread safety: all methods, but for take() and recycle(), which need the context's lock. submit() calls
+// nothing of CUDA.
 #pragma once
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
+#include "engine/context/context_lock.h"
 #include "engine/run/operation.h"
 
 namespace weft::engine {
@@ -27,12 +28,12 @@ class Submissions {
   /// Takes a reference of its own.
   void submit(Operation* op) {
     op->retain();
-    const std::lock_guard guard(mutex_);
+    const MutexLock guard(mutex_);
     submitted_.operations.push_back(op);
     any_.store(true);
   }
   void submit(std::shared_ptr<CapturedCalls> calls) {
-    const std::lock_guard guard(mutex_);
+    const MutexLock guard(mutex_);
     submitted_.captured.push_back(std::move(calls));
     any_.store(true);
   }
@@ -40,24 +41,24 @@ class Submissions {
   /// that it will sleep (Sleepers), to which it is not.
   bool any(std::memory_order order = std::memory_order_relaxed) const { return any_.load(order); }
   /// Takes everything.
-  Batch take() {
+  Batch take() WEFT_REQUIRES(context_lock) {
     Batch taken{std::exchange(spare_, {}), {}};
-    const std::lock_guard guard(mutex_);
+    const MutexLock guard(mutex_);
     taken.operations.swap(submitted_.operations);
     taken.captured.swap(submitted_.captured);
     any_.store(false);
     return taken;
   }
   /// Memory that take() gave, for later submissions.
-  void recycle(std::vector<Operation*> operations) {
+  void recycle(std::vector<Operation*> operations) WEFT_REQUIRES(context_lock) {
     operations.clear();
     spare_ = std::move(operations);
   }
 
  private:
-  std::mutex mutex_;
-  Batch submitted_;
-  std::vector<Operation*> spare_;  // under the context's lock
+  Mutex mutex_;
+  Batch submitted_ WEFT_GUARDED_BY(mutex_);
+  std::vector<Operation*> spare_ WEFT_GUARDED_BY(context_lock);
   std::atomic<bool> any_{false};
 };
 

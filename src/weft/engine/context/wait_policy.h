@@ -1,9 +1,9 @@
 // WaitPolicy: how long a thread that waits polls before it sleeps.
 //
 // At first it polls as long as the settings say, since a sleep and a wake-up cost more than a few polls.
-// Events that are far apart in a long wait mean a network that is slower than its ranks: from then on the
-// thread sleeps between events, after one poll in vain, and leaves its core to whatever computes. The
-// events of a short operation mostly come together: there it polls on for a while.
+// In a long wait, events that are far apart mean that the network is slower than its ranks. From then on the
+// thread sleeps between events and leaves its core to other work. It first polls once more. The events of a
+// short operation mostly come together, so there the thread polls for a while before it sleeps.
 //
 // Thread safety: none; one thread's wait.
 #pragma once
@@ -16,24 +16,23 @@ namespace weft::engine {
 class WaitPolicy {
  public:
   struct Limits {
-    int64_t spin_ns = 0;  // of looking without a pause; 0 where ranks share cores
-    int64_t yield_ns =
-        0;  // of looking in all, the core being offered between two looks once the first is over
+    int64_t spin_ns = 0;      // of polling without a pause; 0 where ranks share cores
+    int64_t yield_ns = 0;     // of polling in all; after spin_ns the thread yields between two polls
     bool crowded = false;     // ranks share cores
-    uint32_t looks = kLooks;  // between two looks at the clock
-    int64_t linger_ns = 0;    // of looking after news that come seldom; no more than yield_ns
+    uint32_t looks = kLooks;  // polls between two readings of the clock
+    int64_t linger_ns = 0;    // of polling after an event, where events are far apart; at most yield_ns
   };
   static constexpr uint32_t kLooks = 64, kCrowdedLooks = 16;
 
   explicit WaitPolicy(const Limits& limits) : limits_(limits) {}
 
-  /// A look found something.
+  /// A poll found something.
   void found() {
     ++found_;
     looks_ = 0;
     idle_since_ns_ = idle_ns_ = 0;
   }
-  /// A look found nothing; true if it is time to tell what time it is.
+  /// A poll found nothing. True: tell() is due.
   bool found_nothing() { return ++looks_ % (seldom_ ? 1 : limits_.looks) == 0; }
   /// `rings`: whether sleepers are woken by all that they may wait for, at once.
   void tell(int64_t now_ns, bool rings) {
@@ -41,37 +40,37 @@ class WaitPolicy {
     if (idle_since_ns_ == 0) idle_since_ns_ = now_ns;
     idle_ns_ = now_ns - idle_since_ns_;
     const int64_t waited_ns = now_ns - began_ns_;
-    if (waited_ns > kMemoryNs) {  // what came long ago counts half
+    if (waited_ns > kMemoryNs) {  // events of long ago count half
       began_ns_ += waited_ns / 2;
       found_ /= 2;
     }
     seldom_ = rings && waited_ns > limits_.yield_ns / kLongWait && waited_ns > (found_ + 1) * kSeldomNs;
   }
 
-  /// It has slept: what it looks for again, it looks for as long as before, unless news come seldom.
+  /// The thread has slept. It polls again for as long as before, unless events are far apart.
   void slept() {
     if (!seldom_) idle_since_ns_ = idle_ns_ = 0;
   }
 
-  /// By the clock that was told last.
+  /// Whether the thread should sleep, by the time of the last tell().
   bool over() const {
     return seldom_ ? idle_ns_ >= std::min(limits_.linger_ns, limits_.yield_ns) : idle_ns_ > limits_.yield_ns;
   }
   int64_t idle_ns() const { return idle_ns_; }
   bool spins() const { return !limits_.crowded && idle_ns_ < limits_.spin_ns; }
-  /// Whether a pause between two looks is worth it: news did not come at once.
+  /// Whether a pause between two polls is worth it: no event came at once.
   bool pauses() const { return looks_ > kLooks; }
 
  private:
   static constexpr int64_t kLongWait = 4;  // a wait is long from this part of yield_ns on
   static constexpr int64_t kMemoryNs = 20'000'000;
-  static constexpr int64_t kSeldomNs = 100'000;  // between two pieces of news, on average
+  static constexpr int64_t kSeldomNs = 100'000;  // between two events, on average
 
   Limits limits_;
-  uint32_t looks_ = 0;  // in a row that found nothing
+  uint32_t looks_ = 0;  // polls in a row that found nothing
   int64_t found_ = 0;
   int64_t began_ns_ = 0, idle_since_ns_ = 0, idle_ns_ = 0;
-  bool seldom_ = false;  // do news come, in a long wait
+  bool seldom_ = false;  // in a long wait, events are far apart
 };
 
 }  // namespace weft::engine

@@ -3,14 +3,33 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/settings.h"
 #include "engine/context/context.h"
 #include "engine/failure/verdict.h"
+#include "engine/gpu/device_run.h"
 #include "engine/run/communicator.h"
 
 namespace weft::engine {
 
-void Failures::fail_later(Communicator& comm, Status why) {
+namespace {
+
+/// Why an operation's communicator fails, with the operation's name.
+Status reason(const Operation& op, const Status& why) {
+  return (op.device ? op.device->explain(why) : why).in(op.comm->describe(op));
+}
+
+}  // namespace
+
+void Failures::fail(Operation& op, const Status& why) { op.comm->fail(reason(op, why), true); }
+
+Status Failures::fail_later(const Operation& op, const Status& why) {
+  Status with_name = reason(op, why);
+  fail_later(*op.comm, with_name);
+  return with_name;
+}
+
+void Failures::fail_later(const Communicator& comm, Status why) {
   pending_.emplace_back(comm.id(), std::move(why));
 }
 
@@ -32,7 +51,8 @@ void Failures::on_connection_lost(int peer, const Status& why) {
 void Failures::on_dead(int rank, const Status& why) {
   const Lock lock = context_.lock();
   losses_.add(PeerLosses::Kind::death, rank, why, now_ns(), context_.events());
-  const auto idle = [](const auto& known) { return known.second->operations().empty(); };
+  const auto idle = [](const auto& known)
+                        WEFT_REQUIRES(context_lock) { return known.second->operations().empty(); };
   if (std::all_of(context_.communicators().begin(), context_.communicators().end(), idle))
     act_on_losses(INT64_MAX);
   context_.sleepers().ring();
@@ -45,29 +65,28 @@ void Failures::act_on_losses(int64_t now_ns) {
   }
 }
 
-// Other ranks are not told: the bootstrap tells them, and what they wait for may still end in their own time
-// of grace.
+// The bootstrap tells the other ranks of the death. Their operations may still end, in their own time of
+// grace.
 void Failures::act_on_death(int world_rank, const Status& why) {
   for (auto& [id, comm] : std::unordered_map(context_.communicators()))
     if (const Status loss = loss_of(*comm, world_rank, why); !loss) comm->fail(loss, false);
 }
 
-// Only operations that wait for that rank fail.
+// Only operations that wait for that rank fail. A rank may leave in good order.
 void Failures::act_on_connection(int world_rank, const Status& why) {
   for (Operation* op : std::vector<Operation*>(context_.operations().active())) {
     if (op->end.finished.load(std::memory_order_relaxed)) continue;
     for (int rank : op->progress.awaited_peers(*op->tables))
       if (op->comm->world_rank(rank) == world_rank)
-        op->comm->fail(fail(Code::remote_error, "{}: rank {} has gone: {}", op->comm->describe(*op), rank,
-                            why.message()),
-                       true);
+        fail(*op, weft::fail(Code::remote_error, "rank {} has gone: {}", rank, why.message()));
   }
 }
 
 Status Failures::loss_of(const Communicator& comm, int world_rank, const Status& why) {
   const int rank = comm.rank_of_world(world_rank);
   if (rank < 0 || comm.is_shadow()) return {};
-  return fail(Code::remote_error, "rank {} of communicator {} is gone: {}", rank, comm.name(), why.message());
+  return weft::fail(Code::remote_error, "rank {} of communicator {} is gone: {}", rank, comm.name(),
+                    why.message());
 }
 
 Status Failures::first_loss_of(const Communicator& comm) const {
@@ -80,7 +99,7 @@ Status Failures::first_loss_of(const Communicator& comm) const {
 
 void Failures::on_failed(int from, uint32_t comm, const std::string& why) {
   {
-    const std::lock_guard guard(reports_mutex_);
+    const MutexLock guard(reports_mutex_);
     reports_.try_emplace(comm, from, why);
   }
   const Lock lock = context_.lock();
@@ -88,19 +107,19 @@ void Failures::on_failed(int from, uint32_t comm, const std::string& why) {
 }
 
 Status Failures::reported(const Communicator& comm) {
-  const std::lock_guard guard(reports_mutex_);
+  const MutexLock guard(reports_mutex_);
   const auto found = reports_.find(comm.id());
   if (found == reports_.end()) return {};
   const auto& [from, why] = found->second;
-  return fail(Code::remote_error, "rank {} reports: {}", comm.rank_of_world(from), why);
+  return weft::fail(Code::remote_error, "rank {} reports: {}", comm.rank_of_world(from), why);
 }
 
 void Failures::forget(const Communicator& comm) {
-  const std::lock_guard guard(reports_mutex_);
+  const MutexLock guard(reports_mutex_);
   reports_.erase(comm.id());
 }
 
-// A transfer is asked about by its other end: those with others may have the same number.
+// The other end of a transfer asks about it. Transfers with other ranks may have the same number.
 bootstrap::OpReport Failures::on_question(int from, uint32_t comm, uint32_t number) {
   const Lock lock = context_.lock();
   const Communicator* const known = context_.find_communicator(comm);
@@ -112,7 +131,7 @@ bootstrap::OpReport Failures::on_question(int from, uint32_t comm, uint32_t numb
       report.description = fmt::format("{} by {}", record.describe(), record.algorithm);
   };
   for (const Record& record : known->recorder().snapshot()) tell(record);
-  // The ring may have come round since an unfinished one was called.
+  // The recorder may have overwritten the record of an unfinished operation.
   for (const Operation* op : known->operations()) tell(record_of(*op));
   return report;
 }
@@ -126,12 +145,17 @@ void Failures::check(int64_t now_ns) {
   if (operations.empty()) return;
   std::vector<Operation*> active = operations.snapshot();  // a verdict may end some of them
   for (Operation* op : active) {
+    if (op->end.finished.load(std::memory_order_relaxed)) continue;
+    if (op->health.unreachable && op->health.grace.over(now_ns, context_.events())) {
+      fail(*op, op->health.why_unreachable);
+      continue;
+    }
     if (op->end.deadline_ns == 0) {
       op->end.deadline_ns = now_ns + static_cast<int64_t>(op->comm->options().timeout_s * 1e9);
-      op->end.next_check_ns =
+      op->health.next_check_ns =
           std::min(op->end.deadline_ns, now_ns + static_cast<int64_t>(settings().stall_check_s * 1e9));
     }
-    if (now_ns >= op->end.next_check_ns) Verdict::on_stall(context_, *op, now_ns);
+    if (now_ns >= op->health.next_check_ns) Verdict::on_stall(context_, *op, now_ns);
   }
   operations.recycle(std::move(active));
 }

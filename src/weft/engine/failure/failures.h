@@ -1,19 +1,19 @@
-// Failures: how a context learns that something is wrong, and which communicators fail for it: peers that die
-// or whose connections end, failures that other ranks report, memory that was freed, and deadlines.
-//
-// Thread safety: under the context's lock, but for on_dead(), on_failed() and on_question(), which the
-// bootstrap's thread calls and which take it, and reported().
+// Failures: takes in what goes wrong in a context, and decides which communicators fail for it. The causes
+// are peers that die, connections that end, failures that other ranks report, memory that was freed, and
+// deadlines. Thread safety: most methods need the context's lock. The bootstrap's thread calls on_dead(),
+// on_failed() and on_question(), which take the lock. reported() and forget() need none.
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "bootstrap/bootstrap.h"
+#include "engine/context/context_lock.h"
 #include "engine/failure/inquiries.h"
 #include "engine/failure/peer_losses.h"
 
@@ -21,34 +21,39 @@ namespace weft::engine {
 
 class Communicator;
 class Context;
+struct Operation;
 
 class Failures {
  public:
   explicit Failures(Context& context) : context_(context), inquiries_(context) {}
 
-  /// Fails a communicator at the next act_on_pending(): transports are not called back from inside their own
-  /// poll().
-  void fail_later(Communicator& comm, Status why);
-  bool any_pending() const { return !pending_.empty(); }
-  void act_on_pending();
+  /// Fails the communicator of an operation in which something went wrong; the sentence begins with the
+  /// operation's name.
+  void fail(Operation& op, const Status& why) WEFT_REQUIRES(context_lock);
+  /// The same at the next act_on_pending(): transports are not called back from inside their own poll().
+  /// Returns what the communicator will fail with.
+  Status fail_later(const Operation& op, const Status& why) WEFT_REQUIRES(context_lock);
+  void fail_later(const Communicator& comm, Status why) WEFT_REQUIRES(context_lock);
+  bool any_pending() const WEFT_REQUIRES(context_lock) { return !pending_.empty(); }
+  void act_on_pending() WEFT_REQUIRES(context_lock);
   /// Fails what uses memory that this thread has found missing.
-  void act_on_lost_memory();
+  void act_on_lost_memory() WEFT_REQUIRES(context_lock);
 
   /// The connection to a peer has ended.
-  void on_connection_lost(int peer, const Status& why);
-  /// Whether a death waits for the end of its time of grace.
-  bool any_death() const { return losses_.any_death(); }
+  void on_connection_lost(int peer, const Status& why) WEFT_REQUIRES(context_lock);
+  /// Whether a death is in its time of grace.
+  bool any_death() const WEFT_REQUIRES(context_lock) { return losses_.any_death(); }
   /// Why a communicator cannot work from its beginning: a member whose death is final; ok if none.
-  Status first_loss_of(const Communicator& comm) const;
-  /// What another rank has reported of a communicator's failure; ok if nothing. It may be known before
-  /// anybody had the lock to act on it.
+  Status first_loss_of(const Communicator& comm) const WEFT_REQUIRES(context_lock);
+  /// Another rank's report of a communicator's failure; ok if there is none. A report is known at once, also
+  /// while a thread keeps the context's lock.
   Status reported(const Communicator& comm);
   /// Forgets what was reported of a communicator that is gone.
   void forget(const Communicator& comm);
 
   /// Acts on losses and deadlines that are due. Cheap, called a few times a second.
-  void check(int64_t now_ns);
-  int64_t checked_ns() const { return checked_ns_; }
+  void check(int64_t now_ns) WEFT_REQUIRES(context_lock);
+  int64_t checked_ns() const WEFT_REQUIRES(context_lock) { return checked_ns_; }
   Inquiries& inquiries() { return inquiries_; }
 
   // Of the bootstrap: see bootstrap::Callbacks.
@@ -57,18 +62,19 @@ class Failures {
   bootstrap::OpReport on_question(int from, uint32_t comm, uint32_t number);
 
  private:
-  void act_on_losses(int64_t now_ns);
-  void act_on_death(int world_rank, const Status& why);
-  void act_on_connection(int world_rank, const Status& why);
+  void act_on_losses(int64_t now_ns) WEFT_REQUIRES(context_lock);
+  void act_on_death(int world_rank, const Status& why) WEFT_REQUIRES(context_lock);
+  void act_on_connection(int world_rank, const Status& why) WEFT_REQUIRES(context_lock);
   static Status loss_of(const Communicator& comm, int world_rank, const Status& why);
 
   Context& context_;
-  PeerLosses losses_;
-  std::vector<std::pair<uint32_t, Status>> pending_;  // communicator and reason
-  std::mutex reports_mutex_;
-  std::unordered_map<uint32_t, std::pair<int, std::string>> reports_;  // by communicator: from whom, and what
+  PeerLosses losses_ WEFT_GUARDED_BY(context_lock);
+  std::vector<std::pair<uint32_t, Status>> pending_ WEFT_GUARDED_BY(context_lock);  // communicator and reason
+  Mutex reports_mutex_;
+  std::unordered_map<uint32_t, std::pair<int, std::string>> reports_
+      WEFT_GUARDED_BY(reports_mutex_);  // by communicator: from whom, and what
   Inquiries inquiries_;
-  int64_t checked_ns_ = 0;
+  int64_t checked_ns_ WEFT_GUARDED_BY(context_lock) = 0;
 };
 
 }  // namespace weft::engine

@@ -9,7 +9,7 @@ namespace weft::engine {
 
 bool Inquiries::ask(Inquiry inquiry) {
   if (running_) return false;
-  if (thread_.joinable()) thread_.join();  // it has ended: the flag was down
+  if (thread_.joinable()) thread_.join();  // it has ended: running_ is false
   running_ = true;
   thread_ = std::thread([this, inquiry = std::move(inquiry)]() mutable {
     name_thread("weft-inquiry");
@@ -23,8 +23,8 @@ void Inquiries::ask_in_turn(uint32_t comm, Inquiry inquiry) {
   else (void)ask(std::move(inquiry));
 }
 
-// On the thread of the inquiry that has ended. Without another one the thread ends; the next inquiry starts a
-// new thread.
+// Runs on the thread of inquiries when one has ended. If none waits, the thread ends; the next inquiry starts
+// a new one.
 Inquiries::Inquiry Inquiries::next() {
   const Lock lock = context_.lock();
   running_ = !waiting_.empty();

@@ -1,13 +1,13 @@
-// Inquiries: questions to peers about what they have called (verdict.h), on a thread of its own, one at a
-// time.
-//
-// Thread safety: under the context's lock, but for close().
+// Inquiries: runs the inquiries of verdicts (verdict.h) on a thread of its own, one at a time.
+// Thread safety: under the context's lock, except close(), which takes it.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <thread>
+
+#include "engine/context/context_lock.h"
 
 namespace weft::engine {
 
@@ -20,19 +20,19 @@ class Inquiries {
   explicit Inquiries(Context& context) : context_(context) {}
 
   /// Runs an inquiry; false while another one runs.
-  bool ask(Inquiry inquiry);
-  /// The same, after the one that runs. Of each communicator one at most waits: the first.
-  void ask_in_turn(uint32_t comm, Inquiry inquiry);
-  /// Drops those that wait and returns when none runs. Takes the context's lock.
-  void close();
+  bool ask(Inquiry inquiry) WEFT_REQUIRES(context_lock);
+  /// Runs an inquiry after the one that runs. At most one inquiry of a communicator waits: the first.
+  void ask_in_turn(uint32_t comm, Inquiry inquiry) WEFT_REQUIRES(context_lock);
+  /// Drops the inquiries that wait, and returns when none runs.
+  void close() WEFT_EXCLUDES(context_lock);
 
  private:
   Inquiry next();
 
   Context& context_;
   std::thread thread_;
-  bool running_ = false;
-  std::map<uint32_t, Inquiry> waiting_;  // by communicator
+  bool running_ WEFT_GUARDED_BY(context_lock) = false;
+  std::map<uint32_t, Inquiry> waiting_ WEFT_GUARDED_BY(context_lock);  // by communicator
 };
 
 }  // namespace weft::engine

@@ -1,5 +1,5 @@
-// LostMemory: callers' buffers that were freed while an operation used them (base/memory_watch.h): whose they
-// were, and the sentence that says so.
+// LostMemory: finds the operation whose buffers its caller has freed too early (base/memory_watch.h), and
+// says so.
 //
 // Thread safety: under the context's lock.
 #pragma once
@@ -24,10 +24,10 @@ class LostMemory {
   /// Watches, on this thread, the buffers of active operations, and those of failed ones that transports may
   /// still touch.
   MemoryWatch watch() const { return {owns, this}; }
-  /// What is wrong with an operation some of whose memory this thread has found missing
-  /// (MemoryWatch::lost()); ok: none of it is.
+  /// The error of an operation if this thread has found some of its memory missing (MemoryWatch::lost()); ok:
+  /// none is.
   static Status of(const Operation& op);
-  /// The communicators whose operations have lost memory, and why; the pages go again.
+  /// The communicators whose operations have lost memory, and why. Takes the substitute pages away.
   std::vector<std::pair<Communicator*, Status>> settle();
 
  private:

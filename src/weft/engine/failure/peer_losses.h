@@ -1,7 +1,5 @@
-// PeerLosses: reports that a peer has died or that a connection to it has ended, and the time of grace in
-// which its last messages may still complete what waits for them.
-//
-// Grace lasts until nothing has moved in the context for kGraceNs, and no longer than kLongestGraceNs.
+// PeerLosses: reports that a peer has died or that a connection to it has ended. A report counts after its
+// time of grace (grace.h).
 //
 // Thread safety: none.
 #pragma once
@@ -12,14 +10,12 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/failure/grace.h"
 
 namespace weft::engine {
 
 class PeerLosses {
  public:
-  static constexpr int64_t kGraceNs = 100'000'000;
-  static constexpr int64_t kLongestGraceNs = 1'000'000'000;
-
   /// A connection that ended is no death by itself: a rank that has no more to do with us may leave in good
   /// order. Its report stays, for operations that come to wait for that rank later.
   enum class Kind : uint8_t { connection, death };
@@ -27,9 +23,7 @@ class PeerLosses {
     Kind kind;
     int rank;  // of the job
     Status why;
-    int64_t look_ns;    // when to look whether things still move
-    int64_t latest_ns;  // the end of grace in any case
-    uint64_t events;    // that the context had seen at the last look
+    Grace grace;
   };
 
   /// `events` counts what has moved in the context.

@@ -13,9 +13,9 @@ namespace {
 
 // How long peers have to answer. They answer from a thread that does nothing else.
 constexpr double kAnswerSeconds = 1.0;
-// Between two looks at an operation that is merely slow, at most.
+// The longest time between two inquiries about a slow operation.
 constexpr int64_t kLongestPauseNs = 30'000'000'000;
-// In a large communicator only those that the operation waits for and a few more are asked.
+// In a large communicator the inquiry asks the ranks that the operation waits for and a few more.
 constexpr size_t kMostAsked = 256;
 
 struct Case {
@@ -36,7 +36,7 @@ std::string describe_call(const Record& record) {
   return fmt::format("{} by {}", record.describe(), record.algorithm);
 }
 
-/// What a peer says that has called the same, or the other end of the same transfer.
+/// The answer of a peer that has called the same, or that is the other end of the same transfer.
 std::string expected_of(const Operation& op) {
   Record record = record_of(op);
   if (op.number & kTransferBit) {
@@ -61,7 +61,7 @@ Case open_case(Operation& op) {
   for (int rank = 0; collective && rank < op.comm->size() && c.asked.size() < kMostAsked; ++rank)
     if (rank != op.comm->rank() && std::find(c.asked.begin(), c.asked.end(), rank) == c.asked.end())
       c.asked.push_back(rank);
-  c.mismatched = op.end.mismatched;
+  c.mismatched = op.health.mismatched;
   if (c.mismatched >= 0 && std::find(c.asked.begin(), c.asked.end(), c.mismatched) == c.asked.end())
     c.asked.push_back(c.mismatched);
   for (int rank : c.asked) c.worlds.push_back(op.comm->world_rank(rank));
@@ -113,26 +113,26 @@ Status who_differs(const Case& c, const std::vector<std::optional<bootstrap::OpR
               c.mismatched, c.rank, c.mine);
 }
 
-Operation* find_operation(const Communicator& comm, const Case& c) {
+Operation* find_operation(const Communicator& comm, const Case& c) WEFT_REQUIRES(context_lock) {
   for (Operation* op : comm.operations())
     if (op->number == c.number && op->transfer_peer == c.transfer_peer && op->started) return op;
   return nullptr;
 }
 
-// Runs on a thread of its own: asks without the lock, judges with it.
+// Runs on the thread of inquiries: asks without the lock, and concludes with it.
 void conclude(Context& context, Case c) {
   const auto answers =
       context.bootstrap().ask(c.worlds, c.comm, c.number, Deadline::in_seconds(kAnswerSeconds));
   Lock lock = context.lock();
   Communicator* comm = context.find_communicator(c.comm);
   Operation* op = comm ? find_operation(*comm, c) : nullptr;
-  // An operation that needed nothing from whoever differs may be done by now.
+  // An operation that needed nothing from the rank that differs may have ended by now.
   if (comm && !op && c.mismatched >= 0) comm->fail(who_differs(c, answers).in(c.name), true);
   if (!op) return;
-  // A message that did not fit and came while we asked has an inquiry of its own in turn: its sender may have
-  // answered this one before it called what the message is of.
-  const bool asked_about_anew = c.mismatched < 0 && op->end.mismatched >= 0;
-  op->end.verdict_pending = asked_about_anew;
+  // A message that did not fit came while this inquiry ran. It has an inquiry of its own: its sender may have
+  // answered this one before the call that the message belongs to.
+  const bool asked_about_anew = c.mismatched < 0 && op->health.mismatched >= 0;
+  op->health.verdict_pending = asked_about_anew;
   if (Status differs = who_differs(c, answers); !differs) {
     comm->fail(differs.in(c.name), true);
   } else if (asked_about_anew) {
@@ -146,17 +146,17 @@ void conclude(Context& context, Case c) {
   } else {
     const int64_t waited =
         now_ns() - op->end.deadline_ns + static_cast<int64_t>(comm->options().timeout_s * 1e9);
-    op->end.next_check_ns = std::min(op->end.deadline_ns, now_ns() + std::min(waited, kLongestPauseNs));
+    op->health.next_check_ns = std::min(op->end.deadline_ns, now_ns() + std::min(waited, kLongestPauseNs));
   }
 }
 
 }  // namespace
 
 void Verdict::on_mismatch(Context& context, Operation& op, int from) {
-  const bool asked = op.end.mismatched >= 0;
-  op.end.mismatched = from;
+  const bool asked = op.health.mismatched >= 0;
+  op.health.mismatched = from;
   if (asked) return;
-  op.end.verdict_pending = true;
+  op.health.verdict_pending = true;
   Case c = open_case(op);
   context.failures().inquiries().ask_in_turn(c.comm, [c, &context] { conclude(context, c); });
 }
@@ -176,10 +176,10 @@ void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t num
 }
 
 void Verdict::on_stall(Context& context, Operation& op, int64_t now) {
-  if (op.end.verdict_pending) return;
+  if (op.health.verdict_pending) return;
   Case c = open_case(op);
   c.overdue = now >= op.end.deadline_ns;
-  op.end.verdict_pending =
+  op.health.verdict_pending =
       context.failures().inquiries().ask([c = std::move(c), &context] { conclude(context, c); });
 }
 

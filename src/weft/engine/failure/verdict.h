@@ -1,11 +1,14 @@
-// Verdict: finding out who holds an operation up, and saying so by name. An operation that has made no
-// progress for a while, or that received a message for a different call, asks its peers (over the bootstrap,
-// on a thread of its own) what they have called; the answer becomes the error.
+// Verdict: finds which rank holds an operation up, and names it in the error. It asks the peers what they
+// have called. It asks for an operation that makes no progress for a while, and for one that receives a
+// message of a different call. The questions go over the bootstrap, from a thread of their own (inquiries.h).
+// The answers become the error.
 //
 // Thread safety: the static functions need the context's lock.
 #pragma once
 
 #include <cstdint>
+
+#include "engine/context/context_lock.h"
 
 namespace weft::engine {
 
@@ -16,14 +19,15 @@ struct Operation;
 class Verdict {
  public:
   /// A message from rank `from` of the communicator belongs to another call under the same operation number.
-  /// It will not come again, so the inquiry waits for its turn where another is running; the operation may
-  /// end meanwhile, if it needs nothing from `from`.
-  static void on_mismatch(Context& context, Operation& op, int from);
+  /// The message comes once, so the inquiry waits while another one runs. Meanwhile the operation may end, if
+  /// it needs nothing from `from`.
+  static void on_mismatch(Context& context, Operation& op, int from) WEFT_REQUIRES(context_lock);
   /// The same for operation `number`, which has ended here.
-  static void on_late_message(Context& context, Communicator& comm, uint32_t number, int from);
-  /// `op` is due for a look: past its deadline it fails with the names of those who have not arrived; before,
-  /// it fails only if a peer has called something else.
-  static void on_stall(Context& context, Operation& op, int64_t now);
+  static void on_late_message(Context& context, Communicator& comm, uint32_t number, int from)
+      WEFT_REQUIRES(context_lock);
+  /// `op` makes no progress. Past its deadline it fails, and the error names the ranks that have not arrived.
+  /// Before, it fails only if a peer has called something else.
+  static void on_stall(Context& context, Operation& op, int64_t now) WEFT_REQUIRES(context_lock);
 };
 
 }  // namespace weft::engine

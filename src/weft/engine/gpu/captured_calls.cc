@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "device/cuda/deferred_free.h"
 #include "engine/gpu/device_calls.h"
 #include "engine/gpu/device_executor.h"
@@ -49,7 +50,7 @@ Status CapturedCalls::wait_in(cuda::StreamHandle* stream) {
 }
 
 void CapturedCalls::arrive() {
-  const std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   if (!shadow_) {
     if (!std::exchange(told_, true))
       log::warn(
@@ -66,7 +67,7 @@ void CapturedCalls::arrive() {
 void CapturedCalls::start() {
   Communicator* shadow = nullptr;
   {
-    const std::lock_guard guard(mutex_);
+    const MutexLock guard(mutex_);
     shadow = shadow_;
   }
   if (!shadow) return;
@@ -74,18 +75,18 @@ void CapturedCalls::start() {
 }
 
 void CapturedCalls::linger() {
-  const std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   ++lingering_;
 }
 
 void CapturedCalls::ended(bool lingered) {
-  const std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   if (lingered) --lingering_;
   if (unfinished_ > 0 && --unfinished_ == 0) let_stream_go();
 }
 
 void CapturedCalls::close() {
-  const std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   shadow_ = nullptr;
   unfinished_ = lingering_;
   if (unfinished_ == 0) let_stream_go();

@@ -12,12 +12,13 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "device/cuda/capture.h"
 #include "device/cuda/device.h"
+#include "engine/context/context_lock.h"
 #include "engine/run/operation.h"
 
 namespace weft::engine {
@@ -43,7 +44,7 @@ class CapturedCalls : public std::enable_shared_from_this<CapturedCalls> {
   void arrive();
   // (lock)
   /// Enters and starts the operations of one arrival.
-  void start();
+  void start() WEFT_REQUIRES(context_lock);
   /// One operation has failed, but the device is not done with it: the stream waits for that, too.
   void linger();
   /// One operation has ended; `lingered`: one of linger().
@@ -54,21 +55,22 @@ class CapturedCalls : public std::enable_shared_from_this<CapturedCalls> {
 
  private:
   CapturedCalls(Communicator& shadow, cuda::Device& device, cuda::Device::Flags& flags);
-  void let_stream_go();
-  void stop_counting();
+  void let_stream_go() WEFT_REQUIRES(mutex_);
+  void stop_counting() WEFT_REQUIRES(mutex_);
 
   cuda::Device& device_;
   cuda::Device::Flags& flags_;
   const uint32_t turn_;  // the value of flags_.done that the graph waits for
   std::vector<PlannedCall> calls_;
 
-  std::mutex mutex_;       // over what follows
-  Communicator* shadow_;   // null: closed
-  bool told_ = false;      // that they are closed
-  size_t unfinished_ = 0;  // operations that the stream waits for; an executable graph's launches may overlap
-                           // those of another one made from the same graph
-  size_t lingering_ = 0;   // of these
-  bool counts_ = true;     // as a graph that may make streams wait
+  Mutex mutex_;
+  Communicator* shadow_ WEFT_GUARDED_BY(mutex_);  // null: closed
+  bool told_ WEFT_GUARDED_BY(mutex_) = false;     // that they are closed
+  // Operations that the stream waits for. Launches of an executable graph may overlap those of another one
+  // made from the same graph.
+  size_t unfinished_ WEFT_GUARDED_BY(mutex_) = 0;
+  size_t lingering_ WEFT_GUARDED_BY(mutex_) = 0;  // of these
+  bool counts_ WEFT_GUARDED_BY(mutex_) = true;    // as a graph that may make streams wait
 };
 
 }  // namespace weft::engine

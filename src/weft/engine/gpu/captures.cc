@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutex.h"
+
 namespace weft::engine {
 namespace {
 
@@ -59,7 +61,7 @@ void Captures::dispose(std::list<Shadow>& unused) {
 }
 
 Result<std::shared_ptr<CapturedCalls>> Captures::hold(const cuda::Capture& capture) {
-  const std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   Shadow* shadow = find(capture.id);
   if (!shadow) {
     std::list<Shadow> unused = take_unused();
@@ -78,7 +80,7 @@ Result<std::shared_ptr<CapturedCalls>> Captures::hold(const cuda::Capture& captu
 }
 
 Status Captures::arrive(CapturedCalls& calls, const cuda::Capture& capture, cuda::StreamHandle* stream) {
-  const std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   const cuda::Driver& d = **cuda::driver();
   Shadow& shadow = *find(capture.id);
   if (shadow.last) WEFT_TRY(cuda::check(d.stream_wait_event(stream, shadow.last, 0), "cuStreamWaitEvent"));
@@ -87,8 +89,8 @@ Status Captures::arrive(CapturedCalls& calls, const cuda::Capture& capture, cuda
   return cuda::check(d.event_record(shadow.last, stream), "cuEventRecord");
 }
 
-void Captures::fail(const Status& why) {
-  for (Shadow& shadow : shadows_) shadow.comm->fail_as_shadow(why);
+void Captures::fail() {
+  for (Shadow& shadow : shadows_) shadow.comm->fail_as_shadow();
 }
 
 Operation* Captures::unfinished() const {

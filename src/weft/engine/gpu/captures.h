@@ -12,10 +12,10 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "engine/gpu/captured_calls.h"
 #include "engine/run/communicator.h"
@@ -35,16 +35,17 @@ class Captures {
   Status arrive(CapturedCalls& calls, const cuda::Capture& capture, cuda::StreamHandle* stream);
 
   // (lock)
-  void fail(const Status& why);
+  /// The communicator has failed, and its shadows with it.
+  void fail() WEFT_REQUIRES(context_lock);
   /// An operation that is in flight; null if there is none.
-  Operation* unfinished() const;
+  Operation* unfinished() const WEFT_REQUIRES(context_lock);
   /// Launches pass by from now on.
-  void close();
+  void close() WEFT_REQUIRES(context_lock);
   /// Operations that have ended.
-  uint64_t operations() const;
+  uint64_t operations() const WEFT_REQUIRES(context_lock);
   /// The operation that a launch came to last; null before the first one.
-  const Record* latest() const;
-  std::vector<const Communicator*> shadows() const;
+  const Record* latest() const WEFT_REQUIRES(context_lock);
+  std::vector<const Communicator*> shadows() const WEFT_REQUIRES(context_lock);
 
  private:
   struct Shadow {
@@ -52,7 +53,7 @@ class Captures {
     std::unique_ptr<Communicator> comm;
     cuda::EventHandle* last = nullptr;  // recorded after the last calls' start
     std::vector<std::weak_ptr<CapturedCalls>> calls;
-    bool in_use() const;
+    bool in_use() const WEFT_REQUIRES(context_lock);
   };
   Shadow* find(uint64_t capture);
   const Record* latest_of_old_shadows() const {
@@ -62,7 +63,7 @@ class Captures {
   void dispose(std::list<Shadow>& unused);
 
   Communicator& parent_;
-  std::mutex mutex_;             // one call is captured at a time
+  Mutex mutex_;                  // one call is captured at a time
   std::list<Shadow> shadows_;    // changed under this lock and the context's
   uint32_t captures_ = 0;        // so far
   uint64_t of_old_shadows_ = 0;  // operations

@@ -154,9 +154,7 @@ Deadline first_use_deadline() { return Deadline::in_seconds(kFirstUseSeconds); }
 // Not for ever: peers may come late, or only after this rank has called something else.
 void stay_with(Lock& lock, const Operation& op, const Deadline& deadline) {
   while (!op.end.finished.load(std::memory_order_acquire) && !deadline.passed()) {
-    lock.unlock();
-    std::this_thread::sleep_for(kBetweenLooks);
-    lock = op.context->lock();
+    lock.without([] { std::this_thread::sleep_for(kBetweenLooks); });
   }
 }
 

@@ -26,21 +26,22 @@ Result<cuda::Capture> capture_of(const Communicator& comm, const Call& call);
 /// Queues an operation in the caller's stream, or puts it into a graph.
 Status run_on_device(Communicator& comm, const Call& call);
 
-/// (lock) Starts an operation that a graph has come to.
-void run_captured(Communicator& shadow, const PlannedCall& planned, std::shared_ptr<CapturedCalls> calls);
-/// (lock) The stream will say when it has come to the operation. Then, for all of a group, leave_on_device().
-Status arrive_on_device(Operation& op);
-/// (lock) The stream waits for the operation's end, and the context for the stream.
-Status leave_on_device(Operation& op);
+/// Starts an operation that a graph has come to.
+void run_captured(Communicator& shadow, const PlannedCall& planned, std::shared_ptr<CapturedCalls> calls)
+    WEFT_REQUIRES(context_lock);
+/// The stream will say when it has come to the operation. Then, for all of a group, leave_on_device().
+Status arrive_on_device(Operation& op) WEFT_REQUIRES(context_lock);
+/// The stream waits for the operation's end, and the context for the stream.
+Status leave_on_device(Operation& op) WEFT_REQUIRES(context_lock);
 
 /// Whether streams can wait for operations; else calls do.
 bool has_memory_operations(const Communicator& comm);
-/// (lock) Whether a call may ask the driver for memory: see may_call_driver.h.
-bool may_call_driver(Communicator& comm, const Call& call);
+/// Whether a call may ask the driver for memory: see may_call_driver.h.
+bool may_call_driver(Communicator& comm, const Call& call) WEFT_REQUIRES(context_lock);
 /// How long the caller of a first use stays.
 Deadline first_use_deadline();
-/// (lock) The caller of a first use stays until its end, so that it asks the driver for nothing that would
+/// The caller of a first use stays until its end, so that it asks the driver for nothing that would
 /// keep the operation waiting.
-void stay_with(Lock& lock, const Operation& op, const Deadline& deadline);
+void stay_with(Lock& lock, const Operation& op, const Deadline& deadline) WEFT_REQUIRES(context_lock);
 
 }  // namespace weft::engine

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/settings.h"
 #include "base/thread.h"
 
@@ -31,9 +32,9 @@ Status probe_sharing(cuda::Exporter& exporter, cuda::BlockPool& blocks) {
 
 /// The process's kernels of a device, loaded once and kept.
 Result<const cuda::Kernels*> kernels_of(cuda::Device& device) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto* const loaded = new std::map<int, std::unique_ptr<cuda::Kernels>>;
-  const std::lock_guard guard(mutex);
+  const MutexLock guard(mutex);
   auto& kernels = (*loaded)[device.ordinal()];
   if (!kernels) {
     auto fresh = cuda::Kernels::load(device, settings().cuda_blocks);

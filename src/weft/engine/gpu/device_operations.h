@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/context/context_lock.h"
 
 namespace weft::engine {
 
@@ -27,26 +28,26 @@ class DeviceOperations {
   DeviceOperations& operator=(const DeviceOperations&) = delete;
 
   /// What runs plans on the memory of a CUDA device; made at the first call.
-  Result<DeviceExecutor*> executor(int ordinal);
+  Result<DeviceExecutor*> executor(int ordinal) WEFT_REQUIRES(context_lock);
   /// Takes in an operation whose CUDA stream has still to come to it; turns start it when it has.
-  void await_stream(Operation& op);
+  void await_stream(Operation& op) WEFT_REQUIRES(context_lock);
   /// Whether operations wait for their streams, or work is left on a device.
-  bool empty() const { return awaiting_.empty() && !has_releases_; }
-  bool has_releases() const { return has_releases_; }
+  bool empty() const WEFT_REQUIRES(context_lock) { return awaiting_.empty() && !has_releases_; }
+  bool has_releases() const WEFT_REQUIRES(context_lock) { return has_releases_; }
   /// Starts what its stream has come to, and gives back what the device is done with. Returns the number of
   /// events.
-  int turn() {
+  int turn() WEFT_REQUIRES(context_lock) {
     if (empty()) return 0;
     const int started = start_awaiting();
     return started + settle_releases();
   }
   /// Gives back what the device is done with of failed operations.
-  int settle_releases();
+  int settle_releases() WEFT_REQUIRES(context_lock);
   /// Fails operations whose stream will not come.
-  void check(int64_t now_ns);
+  void check(int64_t now_ns) WEFT_REQUIRES(context_lock);
 
  private:
-  int start_awaiting();
+  int start_awaiting() WEFT_REQUIRES(context_lock);
 
   Context& context_;
   std::vector<Operation*> awaiting_;                          // each with a reference

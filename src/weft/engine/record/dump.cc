@@ -35,7 +35,7 @@ int signal_number(const std::string& name) {
   return 0;
 }
 
-void add_operations(const Communicator& comm, nlohmann::ordered_json& root) {
+void add_operations(const Communicator& comm, nlohmann::ordered_json& root) WEFT_REQUIRES(context_lock) {
   root["unfinished"] = comm.operations().size();
   auto& operations = root["operations"] = nlohmann::ordered_json::array();
   for (const Record& r : comm.recorder().snapshot()) {
@@ -116,7 +116,7 @@ void install_dump_signal() {
     ours.sa_handler = on_signal;
     ours.sa_flags = SA_RESTART;
     sigaction(number, &ours, nullptr);
-    // A program that ends with its communicators open may be faster than the progress thread.
+    // A program may end with its communicators open before the progress thread has written.
     (void)std::atexit([] { ProgressEngine::instance().serve_dumps(); });
   });
 }

@@ -1,5 +1,5 @@
-// Flight recorder: the last operations of a communicator, always on. Writing a record costs a few stores;
-// reading is for the moment after something went wrong (dump.cc) or for a trace.
+// Flight recorder: the last operations of a communicator, always on. Writing a record costs a few stores.
+// Dumps and traces read it (dump.h, trace.h).
 //
 // Thread safety: records are written under the context's lock. A reader without the lock (a signal, a crash)
 // may see the newest record half written, never anything outside the ring.
@@ -18,13 +18,13 @@ namespace weft::engine {
 
 struct Operation;
 
-/// One operation as the caller asked for it and what became of it. Times are clock ticks (base/clock.h).
+/// One operation: the call, and how it ended. Times are clock ticks (base/clock.h).
 struct Record {
   uint32_t number = 0;  // operation number on its communicator; see operation.h
   plan::Collective collective = plan::Collective::all_reduce;
   device::DataType type = device::DataType::float32;
   device::ReduceOp op = device::ReduceOp::sum;
-  bool in_place = false;  // of an AlltoAll: as its plan takes it, which all ranks must agree on
+  bool in_place = false;  // of an AlltoAll: as its plan is made, the same on all ranks
   bool on_stream = false;
   bool strict = false;  // reduces in an order that no layout changes
   bool splits = false;  // the AllGather of a split
@@ -34,7 +34,7 @@ struct Record {
   std::string_view algorithm;
   float predicted_us = 0;  // of one call of its streak
   uint64_t queued = 0, started = 0, done = 0;
-  const Operation* of = nullptr;  // only to be compared with: it may be gone
+  const Operation* of = nullptr;  // for comparison only: the operation may be gone
 
   /// "AllReduce of 1024 float (sum)", "AllReduce of 1024 float (sum, strict order)", "Broadcast of 8 double
   /// from root 3", "AlltoAll of 8 float in place", "Split". The same on all ranks that called the same.

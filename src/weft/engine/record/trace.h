@@ -1,7 +1,6 @@
-// Trace: a timeline of operations and their steps in the JSON that Perfetto (ui.perfetto.dev) opens, written
-// to the file that WEFT_TRACE names. All ranks that see that file write into it, each as a process of its
-// own; the lowest of those on each node starts it afresh. Off unless asked for, and then a test of one
-// pointer.
+// Trace: a timeline of operations and their steps, as JSON for Perfetto (ui.perfetto.dev), in the file that
+// WEFT_TRACE names. All ranks that see that file write into it, each as a process of its own. The lowest of
+// these ranks on each node starts the file afresh. Without WEFT_TRACE it costs the test of one pointer.
 //
 // Thread safety: under the context's lock.
 #pragma once
@@ -20,7 +19,7 @@ struct Operation;
 
 class Trace {
  public:
-  /// Starts the file afresh. Nodes that share it may all do so, before anybody writes into it.
+  /// Starts the file afresh. Nodes that share the file may all do so, before any rank writes into it.
   static Status start();
   /// The trace of a rank, or null if none is wanted.
   static Result<std::unique_ptr<Trace>> open(int rank, int node);

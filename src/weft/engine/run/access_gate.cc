@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/membarrier.h"
+#include "base/mutex.h"
 
 namespace weft::engine {
 namespace {
@@ -31,38 +31,38 @@ class GateRegistry {
   }
 
   void put_up(const AccessGate::Name& name, const std::shared_ptr<AccessGate>& gate) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     gates_[name] = gate;
   }
   /// What has nobody to hold it any more.
   void take_down(const AccessGate::Name& name) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = gates_.find(name);
     if (found != gates_.end() && found->second.expired()) gates_.erase(found);
   }
   std::shared_ptr<AccessGate> find(const AccessGate::Name& name) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = gates_.find(name);
     return found == gates_.end() ? nullptr : found->second.lock();
   }
 
   void add(const std::shared_ptr<AccessMark>& mark) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     marks_.push_back(mark);
   }
   void remove(const std::shared_ptr<AccessMark>& mark) {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::erase(marks_, mark);
   }
   std::vector<std::shared_ptr<AccessMark>> marks() {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return marks_;
   }
 
  private:
   ForkSafeMutex mutex_;
-  std::map<AccessGate::Name, std::weak_ptr<AccessGate>> gates_;
-  std::vector<std::shared_ptr<AccessMark>> marks_;
+  std::map<AccessGate::Name, std::weak_ptr<AccessGate>> gates_ WEFT_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<AccessMark>> marks_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -44,7 +44,7 @@ class BoundOperation {
   /// The operation, ready for a call that it serves(), with its record in `place`.
   Operation& begin(const Call& call, OpNumber number, Record& place) {
     Operation& op = *op_;
-    op.end.verdict_pending = false;
+    op.health.verdict_pending = false;
     op.call.send = call.send;
     op.call.recv = call.recv;
     op.memory.use(call.send, call.recv);

@@ -71,6 +71,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
                    members_,
                    context_->workspace(),
                    context_->fabric().shm(),
+                   context_->event_counter(),
                    context_->trace(),
                    context_->fabric().oversubscribed(),
                    context_->fabric().has_network()},
@@ -133,7 +134,7 @@ plan::Request Communicator::request_for(const Call& call) const {
 }
 
 Result<PlannedCall> Communicator::planned(const Call& call, const CallStreak& streak) {
-  if (!failure_.ok()) return failure_;
+  if (!failure().ok()) return failure();
   if (plan::is_transfer(call.collective) && call.root == rank())
     return weft::fail(Code::invalid_usage,
                       "rank {} would wait for itself: put its Send and Recv to itself into one group",
@@ -220,7 +221,7 @@ const AccessGate* Communicator::gate_of(int rank) {
 
 // Does a call that is like the last one; false: it is not.
 [[gnu::always_inline]] inline bool Communicator::repeat(Lock& lock, const Call& call, Status& outcome) {
-  if (!failure_.ok() || !bound_.serves(call, numbers_.streak())) return false;
+  if (!failure().ok() || !bound_.serves(call, numbers_.streak())) return false;
   Operation& op = bound_.begin(call, numbers_.next_collective(call.collective, call.root), recorder_.next());
   if (!run_alone(*context_, op)) [[unlikely]] {
     (void)bound_.release();  // no other thread may take it up while the lock is given away
@@ -325,7 +326,7 @@ void Communicator::deregister_buffer(void* registration) {
 Status Communicator::finalize() {
   Lock lock = context_->lock();
   finalized_by_ns_ = now_ns() + static_cast<int64_t>(options_.timeout_s * 1e9);
-  const auto next = [&] {
+  const auto next = [&]() WEFT_REQUIRES(context_lock) {
     if (captures_) context_->turn();  // takes in what graphs have come to
     return unfinished();
   };
@@ -335,7 +336,7 @@ Status Communicator::finalize() {
     context_->operations().release(op);
   }
   if (captures_) captures_->close();
-  return failure_;
+  return failure();
 }
 
 Operation* Communicator::unfinished() const {
@@ -345,22 +346,19 @@ Operation* Communicator::unfinished() const {
 
 void Communicator::fail(const Status& why, bool tell_others) {
   if (parent_) return parent_->fail(why, tell_others);
-  if (failure_.ok()) {
-    // A rank that fails or aborts leaves; that it has left is the consequence.
-    const Status told = why.code() == Code::remote_error ? context_->failures().reported(*this) : Status();
-    failure_ = told.ok() ? why : told;
+  if (health_.fail(why, context_->failures().reported(*this))) {
     const std::string recorder = why.code() == Code::aborted ? "" : dump_to_directory(*this);
-    log::error("communicator {}: {}{}{}", name(), failure_.message(),
+    log::error("communicator {}: {}{}{}", name(), failure().message(),
                recorder.empty() ? "" : "; flight recorder: ", recorder);
-    if (tell_others && told.ok()) context_->bootstrap().tell_failed(id_, why.message());
+    if (tell_others && !health_.by_report()) context_->bootstrap().tell_failed(id_, why.message());
   }
-  context_->fail_operations(*this, failure_);
-  if (captures_) captures_->fail(failure_);
+  context_->fail_operations(*this, failure());
+  if (captures_) captures_->fail();
 }
 
-void Communicator::fail_as_shadow(const Status& why) {
-  if (failure_.ok()) failure_ = why;
-  context_->fail_operations(*this, failure_);
+void Communicator::fail_as_shadow() {
+  health_ = parent_->health_;
+  context_->fail_operations(*this, failure());
 }
 
 void Communicator::abort(std::string_view reason) {
@@ -374,8 +372,8 @@ void Communicator::abort(std::string_view reason) {
 
 Status Communicator::health() {
   const Lock lock = context_->lock();
-  if (failure_.ok() && !context_->sleepers().any_waiting()) context_->turn();
-  return failure_;
+  if (failure().ok() && !context_->sleepers().any_waiting()) context_->turn();
+  return failure();
 }
 
 }  // namespace weft::engine

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/context/context.h"
+#include "engine/failure/comm_health.h"
 #include "engine/gpu/comm_device.h"
 #include "engine/record/recorder.h"
 #include "engine/run/bound_operation.h"
@@ -115,46 +116,48 @@ class Communicator {
   // ---- (lock) Operations
 
   /// The plan of a call that stands next in `streak`.
-  Result<PlannedCall> planned(const Call& call, const CallStreak& streak);
+  Result<PlannedCall> planned(const Call& call, const CallStreak& streak) WEFT_REQUIRES(context_lock);
   /// An operation of the plan, numbered and recorded, with a reference; not started.
-  Operation* enroll(const PlannedCall& planned);
+  Operation* enroll(const PlannedCall& planned) WEFT_REQUIRES(context_lock);
   /// Starts an operation for the library itself, which keeps its buffers until its end. With a reference.
-  Result<Operation*> begin(const Call& call, std::shared_ptr<const void> buffers);
-  const OperationNumbers& numbers() const { return numbers_; }
+  Result<Operation*> begin(const Call& call, std::shared_ptr<const void> buffers) WEFT_REQUIRES(context_lock);
+  const OperationNumbers& numbers() const WEFT_REQUIRES(context_lock) { return numbers_; }
   /// Everything that was asked for and has not ended, queued or active.
-  const std::vector<Operation*>& operations() const { return operations_; }
-  void operation_begun(Operation& op);
-  void operation_ended(Operation& op);
+  const std::vector<Operation*>& operations() const WEFT_REQUIRES(context_lock) { return operations_; }
+  void operation_begun(Operation& op) WEFT_REQUIRES(context_lock);
+  void operation_ended(Operation& op) WEFT_REQUIRES(context_lock);
   /// Whether a collective was called here and is over.
-  bool has_ended(OpNumber number) const;
+  bool has_ended(OpNumber number) const WEFT_REQUIRES(context_lock);
   /// "operation 812 (AllReduce of 1024 float (sum)) of communicator "world""
   std::string describe(const Operation& op) const;
-  const Recorder& recorder() const { return recorder_; }
+  const Recorder& recorder() const WEFT_REQUIRES(context_lock) { return recorder_; }
   /// The gate of a peer that is a thread of this process; null of others. The peer has exposed memory here.
-  const AccessGate* gate_of(int rank);
-  void shut_gate() { gate_->shut(); }
+  const AccessGate* gate_of(int rank) WEFT_REQUIRES(context_lock);
+  void shut_gate() WEFT_REQUIRES(context_lock) { gate_->shut(); }
   /// A number that only this communicator's children have, told apart by `kind`: the same on all ranks that
   /// make them in the same order.
   enum class ChildKind : uint8_t { split, shrunk };
-  uint32_t next_child(ChildKind kind) { return ++children_[static_cast<size_t>(kind)]; }
+  uint32_t next_child(ChildKind kind) WEFT_REQUIRES(context_lock) {
+    return ++children_[static_cast<size_t>(kind)];
+  }
 
   // ---- (lock) Health
 
-  const Status& failure() const { return failure_; }
+  const Status& failure() const WEFT_REQUIRES(context_lock) { return health_.failure(); }
   /// Everything that is unfinished ends with `why`, and so does every later call. The first failure stays.
-  void fail(const Status& why, bool tell_others);
-  /// The part of that which a shadow's communicator has done to it.
-  void fail_as_shadow(const Status& why);
+  void fail(const Status& why, bool tell_others) WEFT_REQUIRES(context_lock);
+  /// A shadow's part in its parent's failure.
+  void fail_as_shadow() WEFT_REQUIRES(context_lock);
   /// Until when finalize() waits for streams to come to their operations; 0: it has not been called.
-  int64_t finalized_by_ns() const { return finalized_by_ns_; }
+  int64_t finalized_by_ns() const WEFT_REQUIRES(context_lock) { return finalized_by_ns_; }
 
  private:
-  inline bool repeat(Lock& lock, const Call& call, Status& outcome);
-  Status wait_and_keep(Lock& lock, Operation* op);
-  void keep_or_release(Operation* op);
-  void let_go_of_bound();
-  void record(Operation& op);
-  Operation* unfinished() const;
+  inline bool repeat(Lock& lock, const Call& call, Status& outcome) WEFT_REQUIRES(context_lock);
+  Status wait_and_keep(Lock& lock, Operation* op) WEFT_REQUIRES(context_lock);
+  void keep_or_release(Operation* op) WEFT_REQUIRES(context_lock);
+  void let_go_of_bound() WEFT_REQUIRES(context_lock);
+  void record(Operation& op) WEFT_REQUIRES(context_lock);
+  Operation* unfinished() const WEFT_REQUIRES(context_lock);
 
   std::shared_ptr<Context> context_;
   const uint32_t id_;
@@ -163,21 +166,21 @@ class Communicator {
   const RunEnvironment environment_;
   std::shared_ptr<AccessGate> gate_;
   std::vector<std::shared_ptr<const AccessGate>> gates_;  // of peers, by rank; null: not looked for yet
-  PlanCache plans_;
+  PlanCache plans_ WEFT_GUARDED_BY(context_lock);
   CommDevice on_device_;
   std::unique_ptr<Captures> captures_;
   Communicator* const parent_;  // of a shadow; null: it is none
-  OperationNumbers numbers_;
-  uint32_t children_[2] = {};  // made so far, by kind
-  std::vector<Operation*> operations_;
-  BoundOperation bound_;
-  Recorder recorder_;
-  Registrations registrations_;
+  OperationNumbers numbers_ WEFT_GUARDED_BY(context_lock);
+  uint32_t children_[2] WEFT_GUARDED_BY(context_lock) = {};  // made so far, by kind
+  std::vector<Operation*> operations_ WEFT_GUARDED_BY(context_lock);
+  BoundOperation bound_ WEFT_GUARDED_BY(context_lock);
+  Recorder recorder_ WEFT_GUARDED_BY(context_lock);
+  Registrations registrations_ WEFT_GUARDED_BY(context_lock);
   struct {
     transport::Counters intra, inter;
   } before_;  // traffic before this communicator was created
-  Status failure_;
-  int64_t finalized_by_ns_ = 0;
+  CommHealth health_ WEFT_GUARDED_BY(context_lock);
+  int64_t finalized_by_ns_ WEFT_GUARDED_BY(context_lock) = 0;
 };
 
 }  // namespace weft::engine

@@ -35,7 +35,8 @@ size_t counterpart(const std::vector<GroupCall>& calls, const std::vector<bool>&
 }
 
 // A rank's transfer to itself: Send and Recv of one group become one copy.
-Result<PlannedCall> planned_self_copy(Communicator& comm, const Call& send, const Call& recv) {
+Result<PlannedCall> planned_self_copy(Communicator& comm, const Call& send, const Call& recv)
+    WEFT_REQUIRES(context_lock) {
   if (!comm.failure().ok()) return comm.failure();
   if (send.count != recv.count || send.type != recv.type)
     return fail(Code::mismatch, "rank {} sends {} {} to itself but receives {} {}", comm.rank(), send.count,
@@ -52,7 +53,7 @@ Result<PlannedCall> planned_self_copy(Communicator& comm, const Call& send, cons
 
 // The plan of a group's call that is not `taken` yet; of a transfer to itself, that of both halves.
 Result<PlannedCall> planned_in_group(const std::vector<GroupCall>& calls, std::vector<bool>& taken, size_t i,
-                                     const CallStreak& streak) {
+                                     const CallStreak& streak) WEFT_REQUIRES(context_lock) {
   const auto& [comm, call] = calls[i];
   const bool to_itself = plan::is_transfer(call.collective) && call.root == comm->rank();
   const size_t other = to_itself ? counterpart(calls, taken, i) : i;

@@ -1,20 +1,11 @@
 #include "engine/run/interpreter.h"
 
-#include "base/clock.h"
-#include "engine/failure/peer_losses.h"
 #include "engine/gpu/device_run.h"
 #include "engine/gpu/device_steps.h"
 #include "engine/run/host_steps.h"
 
 namespace weft::engine {
 namespace {
-
-// A peer could not be reached: its report comes, or the time for that passes.
-Result<bool> await_reason(Operation& op) {
-  op.progress.may_move = true;
-  if (now_ns() - op.end.unreachable_ns < PeerLosses::kGraceNs) return false;
-  return op.end.unreachable;
-}
 
 // Each lane in turn, by one table of step operations. True if anything moved.
 template <StepTable Table>
@@ -28,8 +19,8 @@ Result<bool> run_lanes(const RunEnvironment& environment, Operation& op) {
     if (begin == end) continue;
     const StepOutcome outcome = run_lane(table, plan, lane, end);
     if (outcome == StepOutcome::failed) return table.take_failure();
-    if (op.end.unreachable_ns != 0) [[unlikely]]
-      return await_reason(op);
+    if (op.health.unreachable) [[unlikely]]
+      return moved;
     moved |= lane.next != begin || outcome == StepOutcome::turn_over;
     retry |= outcome == StepOutcome::retry;
     if (outcome == StepOutcome::done) --op.progress.lanes_left;
@@ -49,7 +40,7 @@ Result<bool> advance_on_device(const RunEnvironment& environment, Operation& op,
   if (!op.device->prepared()) return moved;
   const Result<bool> ran = run_lanes<DeviceSteps>(environment, op);
   op.progress.may_move = true;
-  if (!ran || op.end.unreachable_ns != 0) return ran;
+  if (!ran || op.health.unreachable) return ran;
   if (op.progress.complete())
     if (Status concluded = op.device->conclude(); !concluded) return concluded;
   return moved || *ran;
@@ -58,8 +49,9 @@ Result<bool> advance_on_device(const RunEnvironment& environment, Operation& op,
 }  // namespace
 
 Result<bool> advance(const RunEnvironment& environment, Operation& op) {
-  if (op.end.unreachable_ns != 0) [[unlikely]]
-    return await_reason(op);
+  // A step could not reach its peer: no step is tried until Failures decides (OperationHealth).
+  if (op.health.unreachable) [[unlikely]]
+    return false;
   const bool moved = op.progress.reap_puts(*op.tables);
   if (op.device) return advance_on_device(environment, op, moved);
   const Result<bool> ran = run_lanes<HostSteps>(environment, op);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/status.h"
+#include "engine/context/context_lock.h"
 #include "engine/run/operation.h"
 #include "engine/run/run_environment.h"
 
@@ -12,7 +13,7 @@ namespace weft::engine {
 
 /// Runs every lane until it has to wait, or has had its turn (long copies and reductions are cut, so that the
 /// network is looked at in between). True if anything moved.
-Result<bool> advance(const RunEnvironment& environment, Operation& op);
+Result<bool> advance(const RunEnvironment& environment, Operation& op) WEFT_REQUIRES(context_lock);
 /// Whether every step is done.
 bool complete(const Operation& op);
 

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "device/reduce.h"
+#include "engine/failure/operation_health.h"
 #include "engine/record/recorder.h"
 #include "engine/run/call.h"
 #include "engine/run/exposures.h"
@@ -58,6 +59,7 @@ struct Operation {
   StepProgress progress;
   Exposures exposures;
   std::unique_ptr<DeviceRun> device;  // what GPU memory takes besides; null: host memory
+  OperationHealth health;
   OperationEnd end;
   bool started = false;  // the table of operations has entered it
 
@@ -81,6 +83,7 @@ struct Operation {
   /// As new, for the next call; what belongs to its plan stays.
   void renew() {
     started = false;
+    health.renew();
     end.renew();
   }
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/mutex.h"
 #include "engine/context/context.h"
 
 namespace weft::engine {
@@ -15,7 +16,7 @@ uint64_t Stream::new_batch() {
 }
 
 void Stream::push(Operation* op, uint64_t batch) {
-  std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   if (spare_.empty()) spare_.emplace_back();
   spare_.front() = {op, batch, ++position_};
   queue_.splice(queue_.end(), spare_, spare_.begin());
@@ -33,7 +34,7 @@ void Stream::submit_first_batch() {
 }
 
 void Stream::on_finished(Operation& op) {
-  std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   if (!op.end.status.ok() && first_failure_.ok()) first_failure_ = op.end.status;
   const auto ended =
       std::find_if(queue_.begin(), queue_.end(), [&](const Entry& entry) { return entry.op == &op; });
@@ -42,7 +43,7 @@ void Stream::on_finished(Operation& op) {
 }
 
 uint64_t Stream::position() {
-  std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   return position_;
 }
 
@@ -52,7 +53,7 @@ Status Stream::synchronize(uint64_t position) {
     Operation* head = nullptr;
     std::shared_ptr<Context> context;  // an abort elsewhere may take the communicator apart while we wait
     {
-      std::lock_guard guard(mutex_);
+      const MutexLock guard(mutex_);
       if (queue_.empty() || queue_.front().position > position)
         return std::exchange(first_failure_, Status());
       head = queue_.front().op;
@@ -66,7 +67,7 @@ Status Stream::synchronize(uint64_t position) {
 }
 
 Status Stream::query() {
-  std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   if (!first_failure_.ok()) return std::exchange(first_failure_, Status());
   if (!queue_.empty())
     return fail(Code::in_progress, "{} operations of the stream are unfinished", queue_.size());

@@ -7,8 +7,8 @@
 #pragma once
 
 #include <list>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "base/status.h"
 #include "engine/run/operation.h"
 
@@ -44,13 +44,14 @@ class Stream {
     uint64_t position;
     bool submitted = false;
   };
-  void submit_first_batch();
+  void submit_first_batch() WEFT_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::list<Entry> queue_;
-  std::list<Entry> spare_;  // nodes that were used, as many as were ever queued at once
-  uint64_t position_ = 0;
-  Status first_failure_;
+  Mutex mutex_;
+  std::list<Entry> queue_ WEFT_GUARDED_BY(mutex_);
+  std::list<Entry> spare_
+      WEFT_GUARDED_BY(mutex_);  // nodes that were used, as many as were ever queued at once
+  uint64_t position_ WEFT_GUARDED_BY(mutex_) = 0;
+  Status first_failure_ WEFT_GUARDED_BY(mutex_);
 };
 
 }  // namespace weft::engine
