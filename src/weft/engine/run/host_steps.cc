@@ -104,6 +104,32 @@ StepOutcome HostSteps::copy_pieces(const Step& step, LaneState& lane, SourceRead
 
 // ---- reduce
 
+// `retry`: a source may not be touched any more, or a peer cannot be reached.
+[[gnu::always_inline]] inline StepOutcome HostSteps::reduce_block(const Step& step,
+                                                                  const device::Reduction& reduction,
+                                                                  uint64_t at, uint64_t bytes,
+                                                                  std::byte* bounce) {
+  std::vector<const void*>& sources = environment_.workspace.reduce_sources();
+  sources.resize(step.source_count);
+  std::optional<AccessGuard> guard;
+  if (op_.tables->handles > 0) guard.emplace(environment_.workspace.accessor());
+  if (guard && !admitted(*guard, step)) return StepOutcome::retry;
+  for (uint32_t s = 0; s < step.source_count; ++s) {
+    if (const std::byte* const mapped = address(step.sources + s)) {
+      sources[s] = mapped + at;
+      continue;
+    }
+    Result<const std::byte*> read = read_source(step.sources + s, at, bytes, bounce);
+    if (!read) return unreachable(read.status());
+    bounce += kBounceBytes;
+    sources[s] = *read;
+  }
+  device::reduce(reduction, op_.memory.at(step.dst) + at, sources.data(), static_cast<int>(step.source_count),
+                 bytes / device::size_of(reduction.type));
+  finish_pieces(step);
+  return StepOutcome::done;
+}
+
 // A reduction with a source that has to be read goes block by block through the bounce buffer, or piece by
 // piece as the source's owner brings it. Any other is done all at once.
 StepOutcome HostSteps::reduce(const Step& step, LaneState& lane) {
@@ -129,30 +155,6 @@ StepOutcome HostSteps::reduce(const Step& step, LaneState& lane) {
   }
   if (lane.progress < step.bytes) return StepOutcome::turn_over;
   if (!op_.exposures.readings.empty()) op_.exposures.readings.end(step.sources, step.source_count);
-  return StepOutcome::done;
-}
-
-// `retry`: a source may not be touched any more, or a peer cannot be reached.
-StepOutcome HostSteps::reduce_block(const Step& step, const device::Reduction& reduction, uint64_t at,
-                                    uint64_t bytes, std::byte* bounce) {
-  std::vector<const void*>& sources = environment_.workspace.reduce_sources();
-  sources.resize(step.source_count);
-  std::optional<AccessGuard> guard;
-  if (op_.tables->handles > 0) guard.emplace(environment_.workspace.accessor());
-  if (guard && !admitted(*guard, step)) return StepOutcome::retry;
-  for (uint32_t s = 0; s < step.source_count; ++s) {
-    if (const std::byte* const mapped = address(step.sources + s)) {
-      sources[s] = mapped + at;
-      continue;
-    }
-    Result<const std::byte*> read = read_source(step.sources + s, at, bytes, bounce);
-    if (!read) return unreachable(read.status());
-    bounce += kBounceBytes;
-    sources[s] = *read;
-  }
-  device::reduce(reduction, op_.memory.at(step.dst) + at, sources.data(), static_cast<int>(step.source_count),
-                 bytes / device::size_of(reduction.type));
-  finish_pieces(step);
   return StepOutcome::done;
 }
 

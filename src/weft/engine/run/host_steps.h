@@ -19,8 +19,8 @@ class HostSteps : public LaneSteps {
 
  private:
   StepOutcome copy_pieces(const plan::Step& step, LaneState& lane, SourceReading& source);
-  StepOutcome reduce_block(const plan::Step& step, const device::Reduction& reduction, uint64_t at,
-                           uint64_t bytes, std::byte* bounce);
+  inline StepOutcome reduce_block(const plan::Step& step, const device::Reduction& reduction, uint64_t at,
+                                  uint64_t bytes, std::byte* bounce);
   bool admitted(const AccessGuard& guard, const plan::Step& step) const;
   void begin_readings(const plan::Step& step);
   bool pieces_there(const plan::Step& step, uint64_t& bytes);

@@ -1,7 +1,5 @@
 #include "engine/run/step_parts.h"
 
-#include <algorithm>
-
 #include "base/clock.h"
 #include "engine/failure/lost_memory.h"
 #include "engine/record/trace.h"
@@ -9,11 +7,6 @@
 namespace weft::engine {
 
 using transport::Progress;
-
-bool LaneSteps::all_done(std::span<const plan::StepId> steps) const {
-  return std::all_of(steps.begin(), steps.end(),
-                     [this](plan::StepId id) { return op_.progress.is_done(id, *op_.tables); });
-}
 
 bool LaneSteps::memory_lost() {
   Status gone = LostMemory::of(op_);

@@ -56,7 +56,12 @@ class LaneSteps {
                ? StepOutcome::done
                : StepOutcome::waits;
   }
-  bool ready(const plan::Step& step) const { return step.after_count == 0 || all_done(plan_.after(step)); }
+  bool ready(const plan::Step& step) const {
+    if (step.after_count == 0) return true;
+    for (const plan::StepId id : plan_.after(step))
+      if (!op_.progress.is_done(id, *op_.tables)) return false;
+    return true;
+  }
   bool memory_lost();
   void completed(plan::StepId id, const plan::Step& step, LaneState& lane);
   /// Why a step has failed.
@@ -83,8 +88,6 @@ class LaneSteps {
   const plan::Plan& plan_;
 
  private:
-  bool all_done(std::span<const plan::StepId> steps) const;
-
   Status failure_;
 };
 
