@@ -104,7 +104,8 @@ weftComm_t make_communicator(c10d::Store& store, int rank, int size, std::chrono
 void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all) {
   check_open();
   // A timeout of 0 is one, too: ranks that are not there yet are missing.
-  const auto timeout = options.timeout.count() >= 0 ? options.timeout : std::chrono::milliseconds(timeout_ms_);
+  const auto timeout =
+      options.timeout.count() >= 0 ? options.timeout : std::chrono::milliseconds(timeout_ms_);
   const auto end = Clock::now() + timeout;
   const std::string prefix = "weft/monitored/" + std::to_string(monitored_barriers_++) + "/";
   if (rank_ != 0) {
