@@ -12,7 +12,7 @@ configured = { $(call configure,$(BUILD)) > $(BUILD).log 2>&1 && mv $(BUILD).log
   { cat $(BUILD).log; exit 1; }
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build demo test check-threads test-asan test-tsan test-torch interop bench bench-layers scale validate docs install package format clean
+.PHONY: help deps build demo test check-threads test-asan test-tsan test-torch wheel interop bench bench-layers scale validate docs install package format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -48,6 +48,12 @@ test-torch: deps ## build Weft, then install torch and its backend weft_torch in
 	@$(configured)
 	@cmake --build $(BUILD) --target weft
 	@scripts/test_torch.sh $(BUILD)
+
+wheel: deps ## build Weft, then a wheel of weft_torch with it for the torch of PYTHON (or of make test-torch), and an sdist; in build/wheels
+	@BUILD=$(BUILD) scripts/deps.sh --torch
+	@$(configured)
+	@cmake --build $(BUILD) --target weft
+	@scripts/torch_wheel.sh $(BUILD)/wheels $(BUILD)
 
 interop: deps ## build the test, then load what Loom saves with transformers, tokenizers and safetensors (installed into build/)
 	@BUILD=$(BUILD) scripts/deps.sh --interop

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Backends of torch.distributed in turns, in one program: Weft and gloo on CPU tensors. Table, JSON and page of perf/compare.py.
+"""Backends of torch.distributed in turns, in one program: Weft and gloo on CPU tensors, reported as perf/compare.py does.
 
     perf/torch_compare.py [-n 2] [-b 4] [-e 256M] [--asynchronous] [--rounds 3] [--json FILE] [--html FILE]
     perf/torch_compare.py --steps                  steps of a small model, too: DDP, FSDP2
@@ -170,9 +170,10 @@ def step_notes(steps):
     """Sentences about steps of the model."""
     for name, us in steps.items():
         hidden = 1 - (us["DDP"] - us["alone"]) / us["communication"]
-        yield (f"{name}, {LAYERS} layers of {WIDTH} × {WIDTH}, batch {BATCH}: a DDP step takes {us['DDP'] / 1e3:.1f} ms, without "
-               f"communication {us['alone'] / 1e3:.1f} ms; the communication alone takes {us['communication'] / 1e3:.1f} ms, of "
-               f"which {100 * hidden:.0f} % is hidden. An FSDP2 step takes {us['FSDP2'] / 1e3:.1f} ms.")
+        ms = {step: f"{value / 1e3:.1f} ms" for step, value in us.items()}
+        yield (f"{name}, {LAYERS} layers of {WIDTH} × {WIDTH}, batch {BATCH}: a DDP step takes {ms['DDP']}, without "
+               f"communication {ms['alone']}; the communication alone takes {ms['communication']}, of which "
+               f"{100 * hidden:.0f} % is hidden. An FSDP2 step takes {ms['FSDP2']}.")
 
 
 def results(arguments, measured):

@@ -1,16 +1,22 @@
 #!/bin/sh
 # Installs torch and the backend weft_torch into a virtual environment in the build folder, and runs the backend's tests.
 #   test_torch.sh BUILD [PYTEST ARGUMENTS ...]
-# TORCH_VERSION chooses torch's version; the CPU wheels are enough.
+# TORCH_VERSION chooses torch's version; the CPU wheels are enough. TORCH_FRAMEWORKS lists what is installed on top of it, for
+# the examples that need it; set it to nothing for the others alone.
 set -eu
 build=$1
 shift
 version=${TORCH_VERSION:-2.13.0}
+frameworks=${TORCH_FRAMEWORKS-accelerate==1.15.0 deepspeed==0.19.8 lightning==2.6.6 transformers==5.24.0}
 venv=$(realpath "$build")/torch-venv
-if ! "$venv/bin/python" -c "import torch, pytest; raise SystemExit(torch.__version__.split('+')[0] != '$version')" 2> /dev/null; then
-  echo "Installing torch $version, numpy, pytest and setuptools with pip into $venv; output in $build/torch-venv.log"
+wanted="torch==$version numpy pytest setuptools ninja expecttest"
+if [ "$(cat "$venv/wanted" 2> /dev/null)" != "$wanted $frameworks" ]; then
+  echo "Installing $wanted $frameworks with pip into $venv; output in $build/torch-venv.log"
   python3 -m venv "$venv"
-  "$venv/bin/pip" install "torch==$version" numpy pytest setuptools > "$build/torch-venv.log" 2>&1 || { tail -20 "$build/torch-venv.log"; exit 1; }
+  # DeepSpeed's setup looks at the torch that is installed.
+  { "$venv/bin/pip" install $wanted && { [ -z "$frameworks" ] || "$venv/bin/pip" install --no-build-isolation $frameworks; }; } \
+    > "$build/torch-venv.log" 2>&1 || { tail -20 "$build/torch-venv.log"; exit 1; }
+  echo "$wanted $frameworks" > "$venv/wanted"
 fi
 echo "Building weft_torch for torch $version and Weft in $build/lib, and installing it into $venv"
 TORCH_WEFT_HOME=$(realpath "$build/..") "$venv/bin/pip" install --no-build-isolation --no-deps --force-reinstall ./plugins/torch \

@@ -1,78 +1,100 @@
-"""Builds the backend's extension against the torch that is installed, and against Weft, which it looks for.
+"""Builds the backend's extension against the torch that is installed, and against Weft (find_weft.py).
 
-Weft is taken from TORCH_WEFT_HOME (a prefix of `make install`, or a source tree that is built), else from pkg-config,
-else from the source tree that this folder lies in.
+TORCH_WEFT_BUNDLE=1 makes a wheel for other machines: it carries libweft.so, and its version names the torch it fits.
 """
 import glob
 import os
 import pathlib
-import subprocess
+import shutil
 import sys
+import sysconfig
 
-from setuptools import setup
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import find_weft  # noqa: E402
 
 try:
     import torch
-    from torch.utils.cpp_extension import BuildExtension, CppExtension
 except ImportError:
-    sys.exit("weft-torch is built against the torch that is installed, but there is none here: "
-             "pip install torch, then pip install --no-build-isolation ./plugins/torch")
-
-
-def from_folder(folder):
-    """(include folder, library folder) of an installed prefix or of a source tree that is built, or None."""
-    folder = pathlib.Path(folder)
-    for library in [folder / "build" / "lib", folder / "lib", *folder.glob("lib/*-linux-gnu")]:
-        if (library / "libweft.so").exists() and (folder / "include" / "weft" / "weft.h").exists():
-            return str(folder / "include"), str(library)
-    return None
-
-
-def from_pkg_config():
-    def ask(variable):
-        asked = subprocess.run(["pkg-config", f"--variable={variable}", "weft"], capture_output=True, text=True)
-        return asked.stdout.strip() if asked.returncode == 0 else ""
+    # pip hides installed packages from a build, but an extension fits the torch that it was built against alone.
+    sys.path += [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     try:
-        include, library = ask("includedir"), ask("libdir")
-    except FileNotFoundError:
-        return None
-    return (include, library) if include and library else None
+        import torch
+    except ImportError:
+        torch = None
+
+BUNDLE = os.environ.get("TORCH_WEFT_BUNDLE") == "1"
+VERSION = "0.1.0"
+SERIES = torch and ".".join(torch.__version__.split("+")[0].split(".")[:2])
 
 
-def find_weft():
-    home = os.environ.get("TORCH_WEFT_HOME")
-    if home:
-        found = from_folder(home)
-        if not found:
-            sys.exit(f"TORCH_WEFT_HOME is {home}, which has no include/weft/weft.h beside lib/libweft.so or "
-                     "build/lib/libweft.so; name the prefix of 'make install' or a source tree after 'make'.")
-        return found
-    # Beside a source tree that is built, the installed library may be another version.
-    found = from_folder(HERE.parent.parent) or from_pkg_config()
-    if not found:
-        sys.exit("Weft was not found: type 'make' in its source tree, or 'make install', then set TORCH_WEFT_HOME to the "
-                 "source tree or to the prefix (or PKG_CONFIG_PATH to the prefix's lib/pkgconfig).")
-    return found
+class WithoutTorch(build_ext):
+    def run(self):
+        sys.exit("weft-torch is built against the torch that is installed, but there is none here: "
+                 "pip install torch, then again.")
 
 
-include, library = find_weft()
-(HERE / "weft_torch" / "_built_for.py").write_text(
-    f'"""Written by setup.py: what the extension was built for."""\nTORCH = "{torch.__version__}"\n'
-    f'WEFT_LIBRARY = "{library}"\n')
+def building(base):
+    """The command that builds: `base` is torch's."""
+
+    class Build(base):
+        def run(self):
+            weft = find_weft.find()
+            carry = BUNDLE or weft.own
+            extension = self.extensions[0]
+            extension.include_dirs.insert(0, weft.include)
+            extension.library_dirs.insert(0, weft.library)
+            extension.extra_link_args.append(f"-Wl,-rpath,{'$ORIGIN/lib' if carry else weft.library}")
+            package = HERE / "weft_torch" if self.inplace else pathlib.Path(self.build_lib) / "weft_torch"
+            package.mkdir(parents=True, exist_ok=True)
+            (package / "_built_for.py").write_text(
+                f'"""Written by setup.py: what the extension was built for."""\nTORCH = "{torch.__version__}"\n'
+                f'WEFT_LIBRARY = "{"this package" if carry else weft.library}"\n')
+            shutil.rmtree(package / "lib", ignore_errors=True)
+            if carry:
+                find_weft.bundle(weft, package / "lib")
+            super().run()
+
+    return Build
+
+
+class Sdist(sdist):
+    """With Weft's sources, in the folder weft."""
+
+    def make_release_tree(self, base_dir, files):
+        super().make_release_tree(base_dir, files)
+        tree = find_weft.sources()
+        for name in find_weft.SOURCES:
+            target = pathlib.Path(base_dir) / "weft" / name
+            if (tree / name).is_dir():
+                shutil.copytree(tree / name, target, dirs_exist_ok=True)
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(tree / name, target)
+
+
+SETTINGS = {
+    "include_dirs": [],
+    "library_dirs": [],
+    "libraries": ["weft"],
+    "extra_compile_args": ["-std=c++20", "-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"],
+    "extra_link_args": [],
+}
+CODE = sorted(os.path.relpath(path, HERE) for path in glob.glob(str(HERE / "csrc" / "*.cc")))
+if torch:
+    from torch.utils.cpp_extension import BuildExtension, CppExtension
+    module, command = CppExtension("weft_torch._C", CODE, **SETTINGS), building(BuildExtension)
+else:
+    module, command = Extension("weft_torch._C", CODE), WithoutTorch
 
 setup(
-    ext_modules=[
-        CppExtension(
-            "weft_torch._C",
-            sorted(os.path.relpath(path, HERE) for path in glob.glob(str(HERE / "csrc" / "*.cc"))),
-            include_dirs=[include],
-            library_dirs=[library],
-            libraries=["weft"],
-            extra_compile_args=["-std=c++20", "-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"],
-            extra_link_args=[f"-Wl,-rpath,{library}"],
-        )
-    ],
-    cmdclass={"build_ext": BuildExtension},
+    version=f"{VERSION}+torch{SERIES}" if BUNDLE and torch else VERSION,
+    install_requires=[f"torch=={SERIES}.*" if BUNDLE and torch else "torch>=2.11"],
+    ext_modules=[module],
+    cmdclass={"build_ext": command, "sdist": Sdist},
 )

@@ -31,7 +31,8 @@ dist.destroy_process_group()
     ([], {"TORCH_WEFT_REPLACE": "gloo"}),
     ([], {"TORCH_WEFT_DEFAULT": "cpu"}),
     (["weft"], {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
-], ids=["by-name", "by-device", "instead-of-gloo", "instead-of-gloo-by-device", "instead-of-the-default", "default", "debug-detail"])
+], ids=["by-name", "by-device", "instead-of-gloo", "instead-of-gloo-by-device", "instead-of-the-default", "default",
+        "debug-detail"])
 def test_torchrun_without_an_import(tmp_path, arguments, environment):
     (tmp_path / "program.py").write_text(PROGRAM)
     run = torchrun(tmp_path / "program.py", *arguments, environment=environment)
