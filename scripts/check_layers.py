@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks that no file of src/weft includes one of a layer above its own: check_layers.py [ROOT].
 
-The layers and their order are those of the table in docs/architecture.md, "Layers". Prints each include that runs up, each
+The layers and their order are those of the table in docs/explanation/architecture.md, "Layers". Prints each include that runs up, each
 folder that the table lacks, and each layer of the table that is no folder. The exit code is 1 if there are any.
 """
 import re
@@ -19,10 +19,10 @@ def layers_of(page):
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent)
     source = root / "src" / "weft"
-    layers = layers_of((root / "docs" / "architecture.md").read_text(encoding="utf-8"))
+    layers = layers_of((root / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8"))
     folders = {folder.name for folder in source.iterdir() if folder.is_dir()}
-    wrong = [f"src/weft/{name} is in no row of docs/architecture.md's table of layers" for name in sorted(folders - set(layers))]
-    wrong += [f"docs/architecture.md names a layer {name} that is no folder" for name in layers if name not in folders]
+    wrong = [f"src/weft/{name} is in no row of docs/explanation/architecture.md's table of layers" for name in sorted(folders - set(layers))]
+    wrong += [f"docs/explanation/architecture.md names a layer {name} that is no folder" for name in layers if name not in folders]
     height = {name: number for number, name in enumerate(layers)}
     for path in sorted(source.rglob("*")):
         if path.suffix not in (".h", ".cc", ".cu"):
