@@ -1,6 +1,6 @@
 // The one registry of environment settings. Every WEFT_* variable that the library reads is a row of
-// settings.cc: name, default, bounds and meaning; docs/reference/settings.md and weft_info print that table, and a
-// test compares them.
+// settings.cc: name, default, bounds and meaning; docs/reference/settings.md and weft_info print that table,
+// and a test compares them.
 //
 // Thread safety: every function may be called from any thread; what settings() returns never changes.
 #pragma once
