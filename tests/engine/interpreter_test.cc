@@ -50,7 +50,7 @@ class Collected {
   /// What rank `rank` should have, or "" if it has that.
   std::string wrong(int rank) const {
     const auto ranks = static_cast<int32_t>(job_.ranks());
-    if (!ops[rank]->status.ok()) return ops[rank]->status.message();
+    if (!ops[rank]->end.status.ok()) return ops[rank]->end.status.message();
     for (size_t i = 0; i < out_[rank].size(); ++i) {
       const auto at = static_cast<int32_t>(i), count = static_cast<int32_t>(count_);
       int32_t expected = 0;
@@ -147,7 +147,7 @@ TEST(Interpreter, AYoungerOperationMayEndBeforeAnOlderOne) {
   ASSERT_EQ(held.size(), 2u);
   job.settle();
   younger.expect_right();
-  EXPECT_FALSE(older.ops[0]->finished || older.ops[1]->finished);
+  EXPECT_FALSE(older.ops[0]->end.finished || older.ops[1]->end.finished);
   for (const auto& what : held) job.network.forge(what);
   job.settle();
   older.expect_right();
@@ -217,12 +217,12 @@ TEST(Interpreter, AnOperationWaitsForAMissingMessageAndNamesItsSender) {
   auto& flight = job.network.flight();
   flight.erase(flight.begin() + static_cast<std::ptrdiff_t>(job.network.find(2, 0)));
   job.settle();
-  EXPECT_FALSE(sums.ops[0]->finished);
+  EXPECT_FALSE(sums.ops[0]->end.finished);
   EXPECT_FALSE(sums.ops[0]->may_move);
   EXPECT_EQ(awaited_peers(*sums.ops[0]), std::vector<int>{2});
   EXPECT_TRUE(deals_with(*sums.ops[0], 2));
   EXPECT_FALSE(deals_with(*sums.ops[0], 1));
-  EXPECT_TRUE(sums.ops[1]->finished && sums.ops[2]->finished);
+  EXPECT_TRUE(sums.ops[1]->end.finished && sums.ops[2]->end.finished);
 }
 
 TEST(Interpreter, ATransferDealsWithItsPeerAlone) {
@@ -247,7 +247,7 @@ TEST(Interpreter, APutWaitsUntilItsTargetIsExposed) {
   ASSERT_FALSE(job.network.flight().empty());
   EXPECT_TRUE(job.network.flight()[0].is_put);
   job.settle();
-  EXPECT_TRUE(sends->finished && receives->finished);
+  EXPECT_TRUE(sends->end.finished && receives->end.finished);
   EXPECT_EQ(transfer.target, transfer.source);
   EXPECT_EQ(job.network.stray_puts(), 0u);
 }
@@ -259,17 +259,17 @@ TEST(Interpreter, ASenderEndsWhenTheSourceOfItsPutMayBeReused) {
   Operation* const receives = transfer.recv();
   Operation* const sends = transfer.send();
   job.settle();
-  EXPECT_TRUE(receives->finished);
-  EXPECT_FALSE(sends->finished);
+  EXPECT_TRUE(receives->end.finished);
+  EXPECT_FALSE(sends->end.finished);
   EXPECT_GT(sends->puts_open, 0u);
   EXPECT_EQ(awaited_peers(*sends), std::vector<int>{1});
   while (job.network.incomplete() > 0) {
-    EXPECT_FALSE(sends->finished);
+    EXPECT_FALSE(sends->end.finished);
     job.network.complete_put();
     (void)job.turn(0);
   }
-  EXPECT_TRUE(sends->finished);
-  EXPECT_TRUE(sends->status.ok());
+  EXPECT_TRUE(sends->end.finished);
+  EXPECT_TRUE(sends->end.status.ok());
 }
 
 TEST(Interpreter, AFailedOperationForgetsItsPuts) {
@@ -284,7 +284,7 @@ TEST(Interpreter, AFailedOperationForgetsItsPuts) {
     const Lock lock = job.context(0).lock();
     job.comm(0).fail(fail(Code::aborted, "enough"), false);
   }
-  EXPECT_TRUE(sends->finished);
+  EXPECT_TRUE(sends->end.finished);
   for (const auto& what : job.network.flight()) EXPECT_EQ(what.done, nullptr);
 }
 
@@ -296,7 +296,7 @@ TEST(Interpreter, ABusyTransportHoldsUpOnlyTheStepsThatNeedIt) {
   job.network.busy = {{0, 1}};
   sums.begin_all();
   job.settle();
-  EXPECT_FALSE(sums.ops[1]->finished);
+  EXPECT_FALSE(sums.ops[1]->end.finished);
   EXPECT_TRUE(sums.ops[0]->may_move) << "room may come without a message";
   EXPECT_EQ(awaited_peers(*sums.ops[0]), std::vector<int>{1});
   EXPECT_EQ(awaited_peers(*sums.ops[1]), std::vector<int>{0});
@@ -322,7 +322,7 @@ TEST(Interpreter, APutThatWasRefusedIsTriedAgain) {
   EXPECT_EQ(sends->puts_started, 0u);
   job.network.busy.clear();
   job.settle();
-  EXPECT_TRUE(sends->finished && receives->finished);
+  EXPECT_TRUE(sends->end.finished && receives->end.finished);
   EXPECT_EQ(transfer.target, transfer.source);
 }
 
@@ -353,7 +353,7 @@ TEST(Interpreter, AnUnknownNotificationFailsTheCommunicator) {
   EXPECT_EQ(job.failure(0).code(), Code::internal_error);
   EXPECT_NE(job.failure(0).message().find("rank 1 sent notification 99"), std::string::npos)
       << job.failure(0).message();
-  EXPECT_TRUE(sums.ops[0]->finished);
+  EXPECT_TRUE(sums.ops[0]->end.finished);
 }
 
 TEST(Interpreter, APayloadThatDoesNotFitFailsTheCommunicatorAndWritesNothing) {
@@ -380,7 +380,7 @@ class Unreachable : public testing::Test {
     transfer_.send();
     receives_ = transfer_.recv();
     job_.settle();
-    EXPECT_FALSE(receives_->finished);
+    EXPECT_FALSE(receives_->end.finished);
   }
   ScriptedJob job_{{.nodes = {0, 0}}};
   Transfer transfer_{job_, 200'000};
@@ -397,22 +397,22 @@ TEST_F(Unreachable, AStepThatCouldNotReachItsPeerIsNotTriedAgain) {
 
 TEST_F(Unreachable, ItIsSaidAfterTheTimeOfGrace) {
   job_.look(1, before_ + 99 * kMs);
-  EXPECT_FALSE(receives_->finished);
+  EXPECT_FALSE(receives_->end.finished);
   job_.look(1, before_ + 999 * kMs);
-  EXPECT_FALSE(receives_->finished) << "something has moved since";
+  EXPECT_FALSE(receives_->end.finished) << "something has moved since";
   job_.look(1, now_ns() + 1500 * kMs);
-  ASSERT_TRUE(receives_->finished);
-  EXPECT_EQ(receives_->status.code(), Code::remote_error);
-  EXPECT_EQ(receives_->status.message(),
+  ASSERT_TRUE(receives_->end.finished);
+  EXPECT_EQ(receives_->end.status.code(), Code::remote_error);
+  EXPECT_EQ(receives_->end.status.message(),
             "Recv of 200000 int32 from rank 0 on communicator world: its memory is gone");
 }
 
 TEST_F(Unreachable, WhyAPeerFailedIsBetterThanThatItWasNotReached) {
   job_.context(1).failures().on_failed(0, job_.comm(1).id(), "out of cheese");
-  EXPECT_TRUE(receives_->finished);
-  EXPECT_EQ(receives_->status.code(), Code::remote_error);
-  EXPECT_NE(receives_->status.message().find("rank 0 reports: out of cheese"), std::string::npos)
-      << receives_->status.message();
+  EXPECT_TRUE(receives_->end.finished);
+  EXPECT_EQ(receives_->end.status.code(), Code::remote_error);
+  EXPECT_NE(receives_->end.status.message().find("rank 0 reports: out of cheese"), std::string::npos)
+      << receives_->end.status.message();
 }
 
 // ---- Peers that are lost
@@ -441,22 +441,22 @@ TEST(Interpreter, APeerLostAtAnyStepFailsWhoWaitsForItByName) {
       const int64_t before = now_ns();
       job.network.lose(rank, 2, fail(Code::remote_error, "its connection has ended"));
       (void)job.turn(rank);
-      const bool waits = !sums.ops[rank]->finished;
+      const bool waits = !sums.ops[rank]->end.finished;
       const std::vector<int> awaited = waits ? awaited_peers(*sums.ops[rank]) : std::vector<int>{};
       job.look(rank, before + 99 * kMs);
-      EXPECT_EQ(sums.ops[rank]->finished, !waits) << "in its time of grace";
+      EXPECT_EQ(sums.ops[rank]->end.finished, !waits) << "in its time of grace";
       job.look(rank, now_ns() + 150 * kMs);
       if (!waits) {
         EXPECT_EQ(sums.wrong(rank), "");
         ++succeeded;
       } else if (std::find(awaited.begin(), awaited.end(), 2) != awaited.end()) {
-        ASSERT_TRUE(sums.ops[rank]->finished);
-        EXPECT_NE(sums.ops[rank]->status.message().find("rank 2 has gone: its connection has ended"),
+        ASSERT_TRUE(sums.ops[rank]->end.finished);
+        EXPECT_NE(sums.ops[rank]->end.status.message().find("rank 2 has gone: its connection has ended"),
                   std::string::npos)
-            << sums.ops[rank]->status.message();
+            << sums.ops[rank]->end.status.message();
         ++failed;
       } else {
-        EXPECT_FALSE(sums.ops[rank]->finished) << "it waits for another rank";
+        EXPECT_FALSE(sums.ops[rank]->end.finished) << "it waits for another rank";
       }
     }
     if (all_sent) break;
@@ -471,7 +471,7 @@ TEST(Interpreter, WhatIsOnItsWayFromADeadPeerStillCompletes) {
   Collected sums(job, Collective::all_reduce, 4);
   sums.begin_all();
   job.context(0).failures().on_dead(1, fail(Code::remote_error, "killed by signal 9"));
-  EXPECT_FALSE(sums.ops[0]->finished);
+  EXPECT_FALSE(sums.ops[0]->end.finished);
   job.settle();
   sums.expect_right();
   EXPECT_TRUE(job.failure(0).ok());
