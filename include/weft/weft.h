@@ -63,8 +63,9 @@
  * reason; the others get weftRemoteError with its sentence. Host memory of an operation that has failed may
  * be freed, also while other ranks of the process are still in theirs; docs/failures.md says what ranks of
  * other processes may do to it for a moment. A failed communicator can be asked, dumped, shrunk, aborted or
- * destroyed, nothing else. An operation ends by the communicator's deadline (timeoutSeconds), counted from
- * when its rank first had to wait for it.
+ * destroyed, nothing else. An operation ends by the deadline of its communicator (timeoutSeconds,
+ * weftCommSetTimeout) or of its call (weftSetCallTimeout), counted from when its rank first had to wait for
+ * it.
  *
  * Thread safety. Every function may be called from any thread. One communicator's operations are ordered by
  * the order of the calls, so threads that share a communicator must agree on that order among themselves.
@@ -324,6 +325,11 @@ typedef struct {
 
 /* Sets *version to WEFT_VERSION_CODE of the library that is loaded. Errors: weftInvalidPointer. */
 WEFT_API weftResult_t weftGetVersion(int* version);
+/* Weft only. What weftStreamNotify() calls. `result` is weftSuccess, or what failed first of the operations
+ * that were put on the stream since the call of weftStreamNotify() before; weftGetLastError(NULL) has its
+ * sentence. */
+typedef void (*weftNotify_t)(weftResult_t result, void* arg);
+
 
 /* A few words for a code, such as "invalid root or peer"; "unknown result" for what is no code. Static
  * storage. */
@@ -433,6 +439,17 @@ WEFT_API weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* async
 WEFT_API weftResult_t weftCommCount(const weftComm_t comm, int* count);
 
 /* Sets *rank to the caller's rank. Errors: weftInvalidPointer, weftInvalidComm. */
+/* Weft only. Operations that are called on the communicator from now on may take so long, as timeoutSeconds
+ * in weftConfig_t; those in flight keep what they were called with. Not a collective: ranks may differ, and
+ * the shortest time counts. NCCL's operations have none. Errors: weftInvalidComm, weftInvalidUsage
+ * (finalized), weftInvalidArgument (not greater than 0). */
+WEFT_API weftResult_t weftCommSetTimeout(weftComm_t comm, double timeoutSeconds);
+
+/* Weft only. The calls that the calling thread makes from now on may take so long, on whichever communicator;
+ * 0, which is how a thread begins: as long as the communicator says. An operation that was put on a stream
+ * keeps the time with which it was called. Errors: weftInvalidArgument (negative or NaN). */
+WEFT_API weftResult_t weftSetCallTimeout(double timeoutSeconds);
+
 WEFT_API weftResult_t weftCommUserRank(const weftComm_t comm, int* rank);
 
 /* Weft only. Writes the flight recorder (the last operations with sizes, plans and times) to `path` as JSON.
@@ -484,8 +501,9 @@ WEFT_API weftResult_t weftRedOpDestroy(weftRedOp_t op, weftComm_t comm);
  * Errors: weftInvalidPointer, weftOutOfMemory. */
 WEFT_API weftResult_t weftStreamCreate(weftStream_t* stream);
 
-/* Waits for the stream's operations and frees it. Errors: weftInvalidPointer (NULL or destroyed), and what
- * the operations failed with; it is freed anyhow. */
+/* Waits for the stream's operations, and for the ends of its callbacks (weftStreamNotify), and frees it.
+ * Errors: weftInvalidPointer (NULL or destroyed), weftInvalidUsage (inside a callback), and what the
+ * operations failed with; then it is freed anyhow. */
 WEFT_API weftResult_t weftStreamDestroy(weftStream_t stream);
 
 /* Waits until every operation on the stream is complete. Returns the first failure since the last
@@ -505,10 +523,28 @@ WEFT_API weftResult_t weftStreamSynchronizeTo(weftStream_t stream, uint64_t posi
  * does no harm in a loop. Errors: as weftStreamSynchronize. */
 WEFT_API weftResult_t weftStreamQuery(weftStream_t stream);
 
+/* Weft only. As weftStreamSynchronizeTo, for `timeoutSeconds` at most: weftInProgress if the operations are
+ * unfinished then. They go on. 0 looks once; INFINITY waits as long as it takes. Further errors:
+ * weftInvalidArgument (timeoutSeconds is negative or NaN). */
+WEFT_API weftResult_t weftStreamWait(weftStream_t stream, uint64_t position, double timeoutSeconds);
+
 /* ---- collectives ----
  *
  * Errors of all of them: weftInvalidComm, weftInvalidPointer (a buffer that the rank needs is NULL or not
  * aligned), weftInvalidArgument (the stream is destroyed), weftInvalidType, weftInvalidCount, weftInvalidOp
+/* Weft only. The same for the first `position` operations of the stream. Errors: as weftStreamSynchronizeTo.
+ */
+WEFT_API weftResult_t weftStreamQueryTo(weftStream_t stream, uint64_t position);
+
+/* Weft only. Calls `notify` once, as soon as every operation is complete that is on the stream now, those of
+ * an open group not among them. Does not block. The operations need nobody who waits. `notify` runs on a
+ * thread of the library, never inside this call, and may call every function but weftStreamDestroy. Callbacks
+ * of a process begin one after the other, those of one stream in the order of these calls. One that blocks
+ * delays the next by a millisecond, then another thread goes on. A failure is told by weftStreamSynchronize
+ * as well. For a poll loop, let `notify` write to an eventfd. Errors: weftInvalidPointer (NULL or destroyed,
+ * or `notify` is NULL). */
+WEFT_API weftResult_t weftStreamNotify(weftStream_t stream, weftNotify_t notify, void* arg);
+
  * (reductions), weftInvalidRoot (rooted ones), weftInvalidUsage (finalized), and with a null stream what the
  * operation fails with. n is the number of ranks.
  */

@@ -4,6 +4,7 @@
 #include "api/group.h"
 #include "api/handles.h"
 #include "engine/gpu/device_calls.h"
+#include "api/timeouts.h"
 #include "nccl/transfers.h"
 #include "plan/plan.h"
 
@@ -54,6 +55,7 @@ Status resolve_operator(weftComm_t handle, const Communicator& comm, int op, Cal
     return fail(Code::invalid_op, "op was made for {}, datatype is {}", device::name_of(premul.type),
                 device::name_of(call.type));
   call.op = device::ReduceOp::sum;
+  call.timeout_s = t_call_timeout_s;
   call.premultiply = true;
   if (premul.late_scalar && comm.device() >= 0) {
     late_scalar = premul.late_scalar;
@@ -142,7 +144,8 @@ Status checked_run(const Arguments& a) {
 
 // Whether it was a call like the last one, which needs few checks; `outcome` is what became of it then.
 inline bool repeated(const Arguments& a, Status& outcome) {
-  if (a.stream || !a.comm || plan::is_transfer(a.collective) || in_group()) return false;
+  if (a.stream || !a.comm || plan::is_transfer(a.collective) || in_group() || t_call_timeout_s != 0)
+    return false;
   const InUse in_use(a.comm);
   if (a.comm->state.load(std::memory_order_acquire) != weftComm::live || a.comm->fallback) return false;
   if (!a.comm->owner.here()) [[unlikely]]

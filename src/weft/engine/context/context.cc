@@ -325,7 +325,7 @@ void Context::hand_on() {
 
 // ---- Waiting
 
-void Context::wait(Lock& lock, Operation& op) {
+void Context::wait(Lock& lock, Operation& op, Deadline deadline) {
   sleepers_.begin_wait();
   const bool crowded = fabric_->oversubscribed();
   const int64_t spin_ns = crowded ? 0 : int64_t{settings().spin_us} * 1000;
@@ -334,7 +334,9 @@ void Context::wait(Lock& lock, Operation& op) {
                      .crowded = crowded,
                      .looks = crowded ? WaitPolicy::kCrowdedLooks : WaitPolicy::kLooks,
                      .linger_ns = is_short(op) ? kLingerNs : 0});
+  const bool timed = deadline.at_ns() != INT64_MAX;
   while (!op.finished.load(std::memory_order_acquire)) {
+    if (timed && deadline.passed()) break;
     if (turn() > 0) {
       policy.found();
       continue;
@@ -344,7 +346,7 @@ void Context::wait(Lock& lock, Operation& op) {
       policy.tell(now, rings());
       if (now - failures_.checked_ns() > kCheckNs) check_deadlines(now);
       if (policy.over()) {
-        sleep(lock, op);
+        sleep(lock, op, deadline);
         continue;
       }
     }
@@ -383,7 +385,7 @@ int Context::nap_us() const {
   return fabric_->nap_ms() < 0 ? -1 : fabric_->nap_ms() * 1000;
 }
 
-void Context::sleep(Lock& lock, const Operation& op) {
+void Context::sleep(Lock& lock, const Operation& op, Deadline deadline) {
   if (sleepers_.taken()) return sleepers_.sleep_beside(lock);
   if (!begin_sleep(&op)) {
     if (!inbox_.keeps_many()) return;
@@ -396,7 +398,7 @@ void Context::sleep(Lock& lock, const Operation& op) {
   const int nap_ms = watches_device() ? 1 : fabric_->nap_ms() < 0 ? kWatchMs : fabric_->nap_ms();
   lock.unlock();
   epoll_event event;
-  epoll_wait(epoll_fd(), &event, 1, nap_ms);
+  epoll_wait(epoll_fd(), &event, 1, deadline.remaining_ms(nap_ms));
   lock = this->lock();
   end_sleep();
 }

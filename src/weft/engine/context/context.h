@@ -112,8 +112,9 @@ class Context final : public std::enable_shared_from_this<Context> {
   int advance_one(Operation& op);
   /// Fails every operation of a communicator.
   void fail_operations(Communicator& comm, const Status& why);
-  /// Drives the context until `op` is finished. The lock may be given up and taken again on the way.
-  void wait(Lock& lock, Operation& op);
+  /// Drives the context until `op` is finished, or the deadline has passed. The lock may be given up and
+  /// taken again on the way.
+  void wait(Lock& lock, Operation& op, Deadline deadline = Deadline::never());
   /// How an operation has ended, which this call waits for. The caller releases it.
   Status result_of(Lock& lock, Operation& op) {
     if (op.finished.load(std::memory_order_acquire)) leave();
@@ -182,7 +183,7 @@ class Context final : public std::enable_shared_from_this<Context> {
   bool watches_device() const { return operations_.uses_device() || !device_operations_.empty(); }
   void finish(Operation& op, Status status);
   void end_active(Operation& op, Status& status);
-  void sleep(Lock& lock, const Operation& op);
+  void sleep(Lock& lock, const Operation& op, Deadline deadline);
 
   ProgressThread* home_ = nullptr;
   uint64_t job_ = 0;

@@ -128,7 +128,7 @@ void Failures::check(int64_t now_ns) {
   std::vector<Operation*> active = operations.snapshot();  // a verdict may end some of them
   for (Operation* op : active) {
     if (op->deadline_ns == 0) {
-      op->deadline_ns = now_ns + static_cast<int64_t>(op->comm->options().timeout_s * 1e9);
+      op->deadline_ns = now_ns + static_cast<int64_t>(op->timeout_s * 1e9);
       op->next_check_ns =
           std::min(op->deadline_ns, now_ns + static_cast<int64_t>(settings().stall_check_s * 1e9));
     }

@@ -160,6 +160,7 @@ Operation* Communicator::enroll(const PlannedCall& planned) {
     op->laid_out_for = nullptr;
   }
   op->signature = signature_of(call, *op->prepared);
+  op->timeout_s = call.timeout_s > 0 ? call.timeout_s : options_.timeout_s;
   op->reduction = {call.type, call.op, options_.strict ? device::Order::tree : device::Order::sequential,
                    call.op == device::ReduceOp::avg ? static_cast<uint32_t>(size()) : 1};
   if (plan::is_transfer(call.collective)) {
@@ -244,6 +245,7 @@ bool Communicator::repeat(Lock& lock, const Asked& asked, Status& outcome) {
   if (!stands_for(asked)) return false;
   Operation& op = *bound_;
   op.verdict_pending = false;
+  op.timeout_s = options_.timeout_s;
   op.call.send = asked.send;
   op.call.recv = asked.recv;
   op.number = numbers_.next_collective(asked.collective, asked.root);
@@ -280,7 +282,8 @@ Status Communicator::run(const Call& call) {
   const Asked asked{call.collective,           call.send, call.recv, call.count, static_cast<int>(call.type),
                     static_cast<int>(call.op), call.root};
   Status outcome;
-  if (!call.stream && !call.premultiply && repeat(lock, asked, outcome)) return outcome;
+  const bool plain = !call.stream && !call.premultiply && call.timeout_s == 0;
+  if (plain && repeat(lock, asked, outcome)) return outcome;
   const auto plan = planned(call, numbers_.streak());
   if (!plan) return plan.status();
   Operation* const op = enroll(*plan);
@@ -318,6 +321,11 @@ void Communicator::pin(const model::Pins& pins) {
   const Lock lock = context_->lock();
   plans_.pin(pins);
   if (bound_) context_->operations().release(std::exchange(bound_, nullptr));
+}
+
+void Communicator::set_timeout(double seconds) {
+  const Lock lock = context_->lock();
+  options_.timeout_s = seconds;
 }
 
 CommStats Communicator::stats() {

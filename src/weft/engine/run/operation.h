@@ -52,6 +52,7 @@ struct Call {
   bool scalar_is_address = false;  // of where it is to be read when the CUDA stream has come
   std::byte scalar[8] = {};        // one element
   int root = 0;                    // or peer
+  double timeout_s = 0;            // 0: the communicator's
   Stream* stream = nullptr;        // null: the caller waits
   bool on_device = false;          // GPU memory, in order after `cuda_stream`
   bool splits = false;             // the AllGather of a split, which no other matches
@@ -174,6 +175,7 @@ struct Operation {
     verdict_pending = false;
     mismatched = -1;
   }
+  double timeout_s = 0;        // from when its rank first had to wait for it
   int64_t deadline_ns = 0;     // 0 until the first look at the clock
   int64_t next_check_ns = 0;   // when to ask peers what holds them up
   int64_t unreachable_ns = 0;  // since when a peer or its memory cannot be reached; 0: nothing such is known

@@ -6,10 +6,16 @@
 // other way round.
 #pragma once
 
+#include <condition_variable>
+#include <deque>
+#include <functional>
 #include <list>
+#include <memory>
 #include <mutex>
 
+#include "base/clock.h"
 #include "base/status.h"
+#include "engine/run/notifier.h"
 #include "engine/run/operation.h"
 
 namespace weft::engine {
@@ -17,7 +23,7 @@ namespace weft::engine {
 class Stream {
  public:
   Stream() = default;
-  /// Waits for what is queued.
+  /// Waits for what is queued, and until all that notify() was given has been called.
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -32,10 +38,14 @@ class Stream {
   /// How many operations have been queued.
   uint64_t position();
   /// Waits until the first `position` operations have ended, driving them. The first failure since the last
-  /// call.
-  Status synchronize(uint64_t position = UINT64_MAX);
-  /// ok when all is done (or the first failure), in_progress otherwise.
-  Status query();
+  /// call; in_progress if the deadline passes before.
+  Status synchronize(uint64_t position = UINT64_MAX, Deadline deadline = Deadline::never());
+  /// ok when the first `position` operations have ended (or the first failure), in_progress otherwise.
+  Status query(uint64_t position = UINT64_MAX);
+  /// Calls `call` on a thread of the Notifier when all that is queued now has ended, with the first failure
+  /// of what was queued since the notify() before.
+  using Notice = std::function<void(const Status&)>;
+  void notify(Notice call);
 
  private:
   struct Entry {
@@ -44,6 +54,15 @@ class Stream {
     uint64_t position;
     bool submitted = false;
   };
+  struct Waiting {
+    uint64_t position;
+    Status outcome;
+    Notice call;
+  };
+  bool has_ended(uint64_t position) const { return queue_.empty() || queue_.front().position > position; }
+  void note_failure(const Entry& ended, const Status& status);
+  void post(Waiting notice);
+
   void submit_first_batch();
 
   std::mutex mutex_;
@@ -51,6 +70,11 @@ class Stream {
   std::list<Entry> spare_;  // nodes that were used, as many as were ever queued at once
   uint64_t position_ = 0;
   Status first_failure_;
+  std::shared_ptr<Notifier> notifier_;  // from the first notify() on
+  std::deque<Waiting> notices_;
+  size_t not_called_ = 0;  // of these and of what was posted
+  Status unnoticed_;       // the first failure that no notice will tell yet
+  std::condition_variable all_called_;
 };
 
 }  // namespace weft::engine
