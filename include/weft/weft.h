@@ -208,7 +208,11 @@ typedef enum {
   weftMax = 2,
   weftMin = 3,
   weftAvg = 4,
-  weftNumOps = 5,
+  weftBand = 5, /* Weft only, as the next two: bitwise and, or, exclusive or. Of integer types; bytes that are
+                   0 or 1 are logical values */
+  weftBor = 6,
+  weftBxor = 7,
+  weftNumOps = 8,
   weftMaxRedOp = 0x7fffffff
 } weftRedOp_t;
 

@@ -183,7 +183,8 @@ void check_operators(Rank& me, const DeviceStream& stream, weftDataType_t type) 
   std::vector<T> mine(count);
   for (size_t i = 0; i < count; ++i) mine[i] = static_cast<T>((me.rank + 2) + static_cast<int>(i % 5));
   const DeviceArray<T> send(mine), recv(count);
-  for (weftRedOp_t op : {weftSum, weftProd, weftMax, weftMin, weftAvg}) {
+  for (weftRedOp_t op : {weftSum, weftProd, weftMax, weftMin, weftAvg, weftBand, weftBor, weftBxor}) {
+    if (std::is_floating_point_v<T> && op >= weftBand) continue;
     WEFT_OK(weftAllReduce(send.data(), recv.data(), count, type, op, me.comm, stream.weft()));
     stream.synchronize();
     std::vector<T> expected(count);
@@ -195,6 +196,11 @@ void check_operators(Rank& me, const DeviceStream& stream, weftDataType_t type) 
         if (op == weftProd) e = static_cast<T>(e * x);
         if (op == weftMax) e = std::max(e, x);
         if (op == weftMin) e = std::min(e, x);
+        if constexpr (std::is_integral_v<T>) {
+          if (op == weftBand) e = static_cast<T>(e & x);
+          if (op == weftBor) e = static_cast<T>(e | x);
+          if (op == weftBxor) e = static_cast<T>(e ^ x);
+        }
       }
       if (op == weftAvg) e = static_cast<T>(e / static_cast<T>(me.size));
     }

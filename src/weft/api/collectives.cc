@@ -33,13 +33,16 @@ Status check_type(int type) {
               device::kDataTypes);
 }
 
-// Fills in the operator: one of the five, or a pre-multiplied sum of this communicator. `late_scalar` is a
+// Fills in the operator: a built-in one, or a pre-multiplied sum of this communicator. `late_scalar` is a
 // scalar that is still to be read, and may be device memory; else it stays as it is.
 Status resolve_operator(weftComm_t handle, const Communicator& comm, int op, Call& call,
                         const void*& late_scalar) {
   if (op >= 0 && op < device::kReduceOps) {
     call.op = static_cast<device::ReduceOp>(op);
-    return {};
+    if (device::applies(call.op, call.type)) return {};
+    return fail(Code::invalid_op,
+                "op is {}, a bitwise operator, which {} does not have: must be of an integer type",
+                device::name_of(call.op), device::name_of(call.type));
   }
   const int index = op - weftNumOps - (handle->serial << 12);
   std::lock_guard guard(handle->mutex);
@@ -47,7 +50,7 @@ Status resolve_operator(weftComm_t handle, const Communicator& comm, int op, Cal
       !handle->operators[index].live)
     return fail(
         Code::invalid_op,
-        "op is {}, must be in [0, {}) (weftSum to weftAvg) or made by weftRedOpCreatePreMulSum for this "
+        "op is {}, must be in [0, {}) (weftSum to weftBxor) or made by weftRedOpCreatePreMulSum for this "
         "communicator and not destroyed",
         op, static_cast<int>(weftNumOps));
   const PreMulSum& premul = handle->operators[index];
@@ -79,7 +82,7 @@ struct Arguments : engine::Asked {
 };
 
 /// Whether the call is for NCCL; if so, its stream is CUDA's.
-Result<bool> is_for_nccl(const Arguments& a, const void* read, const void* written) {
+Result<bool> is_for_nccl(const Arguments& a, device::ReduceOp op, const void* read, const void* written) {
   Fallback& fallback = *a.comm->fallback;
   Result<bool> theirs = fallback.takes(read, written);
   if (!theirs.ok()) return theirs;
@@ -90,6 +93,9 @@ Result<bool> is_for_nccl(const Arguments& a, const void* read, const void* writt
         "which wants a CUDA stream or NULL");
   if (*theirs && a.collective == Collective::all_to_all)
     WEFT_TRY(nccl::check_all_to_all(a.send, a.recv, a.count, a.comm->comm->size()));
+  if (*theirs && op >= device::ReduceOp::band)
+    return fail(Code::unsupported, "op is {}, which NCCL does not have, and this call is for NCCL",
+                device::name_of(op));
   fallback.count(*theirs);
   return theirs;
 }
@@ -125,7 +131,8 @@ Status checked_run(const Arguments& a) {
   const uint64_t out = plan::output_bytes(request, comm.size(), comm.rank());
   if (!usable_buffer(a.recv, out, element)) return refuse_buffer("recvbuff", a.recv, out, element);
   if (a.comm->fallback) [[unlikely]] {
-    const Result<bool> theirs = is_for_nccl(a, in > 0 ? a.send : nullptr, out > 0 ? a.recv : nullptr);
+    const Result<bool> theirs =
+        is_for_nccl(a, call.op, in > 0 ? a.send : nullptr, out > 0 ? a.recv : nullptr);
     if (!theirs.ok()) return theirs.status();
     if (*theirs) return run_or_note(NcclCall{a.comm->fallback.get(), call, a.stream});
   }
