@@ -325,15 +325,15 @@ typedef struct {
 }
 /* clang-format on */
 
-/* ---- version and errors ---- */
-
-/* Sets *version to WEFT_VERSION_CODE of the library that is loaded. Errors: weftInvalidPointer. */
-WEFT_API weftResult_t weftGetVersion(int* version);
 /* Weft only. What weftStreamNotify() calls. `result` is weftSuccess, or what failed first of the operations
  * that were put on the stream since the call of weftStreamNotify() before; weftGetLastError(NULL) has its
  * sentence. */
 typedef void (*weftNotify_t)(weftResult_t result, void* arg);
 
+/* ---- version and errors ---- */
+
+/* Sets *version to WEFT_VERSION_CODE of the library that is loaded. Errors: weftInvalidPointer. */
+WEFT_API weftResult_t weftGetVersion(int* version);
 
 /* A few words for a code, such as "invalid root or peer"; "unknown result" for what is no code. Static
  * storage. */
@@ -439,10 +439,6 @@ WEFT_API weftResult_t weftCommAbortWithReason(weftComm_t comm, const char* reaso
  * communicator failed with. Does not block. Errors: weftInvalidPointer, weftInvalidComm. */
 WEFT_API weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* asyncError);
 
-/* Sets *count to the number of ranks. Errors: weftInvalidPointer, weftInvalidComm. */
-WEFT_API weftResult_t weftCommCount(const weftComm_t comm, int* count);
-
-/* Sets *rank to the caller's rank. Errors: weftInvalidPointer, weftInvalidComm. */
 /* Weft only. Operations that are called on the communicator from now on may take so long, as timeoutSeconds
  * in weftConfig_t; those in flight keep what they were called with. Not a collective: ranks may differ, and
  * the shortest time counts. NCCL's operations have none. Errors: weftInvalidComm, weftInvalidUsage
@@ -454,6 +450,10 @@ WEFT_API weftResult_t weftCommSetTimeout(weftComm_t comm, double timeoutSeconds)
  * keeps the time with which it was called. Errors: weftInvalidArgument (negative or NaN). */
 WEFT_API weftResult_t weftSetCallTimeout(double timeoutSeconds);
 
+/* Sets *count to the number of ranks. Errors: weftInvalidPointer, weftInvalidComm. */
+WEFT_API weftResult_t weftCommCount(const weftComm_t comm, int* count);
+
+/* Sets *rank to the caller's rank. Errors: weftInvalidPointer, weftInvalidComm. */
 WEFT_API weftResult_t weftCommUserRank(const weftComm_t comm, int* rank);
 
 /* Weft only. Writes the flight recorder (the last operations with sizes, plans and times) to `path` as JSON.
@@ -523,19 +523,15 @@ WEFT_API weftResult_t weftStreamGetPosition(weftStream_t stream, uint64_t* posit
  * and errors as weftStreamSynchronize; weftInvalidArgument if the stream has not had so many. */
 WEFT_API weftResult_t weftStreamSynchronizeTo(weftStream_t stream, uint64_t position);
 
-/* weftSuccess when every operation on the stream is complete, weftInProgress when not; does not block and
- * does no harm in a loop. Errors: as weftStreamSynchronize. */
-WEFT_API weftResult_t weftStreamQuery(weftStream_t stream);
-
 /* Weft only. As weftStreamSynchronizeTo, for `timeoutSeconds` at most: weftInProgress if the operations are
  * unfinished then. They go on. 0 looks once; INFINITY waits as long as it takes. Further errors:
  * weftInvalidArgument (timeoutSeconds is negative or NaN). */
 WEFT_API weftResult_t weftStreamWait(weftStream_t stream, uint64_t position, double timeoutSeconds);
 
-/* ---- collectives ----
- *
- * Errors of all of them: weftInvalidComm, weftInvalidPointer (a buffer that the rank needs is NULL or not
- * aligned), weftInvalidArgument (the stream is destroyed), weftInvalidType, weftInvalidCount, weftInvalidOp
+/* weftSuccess when every operation on the stream is complete, weftInProgress when not; does not block and
+ * does no harm in a loop. Errors: as weftStreamSynchronize. */
+WEFT_API weftResult_t weftStreamQuery(weftStream_t stream);
+
 /* Weft only. The same for the first `position` operations of the stream. Errors: as weftStreamSynchronizeTo.
  */
 WEFT_API weftResult_t weftStreamQueryTo(weftStream_t stream, uint64_t position);
@@ -549,6 +545,10 @@ WEFT_API weftResult_t weftStreamQueryTo(weftStream_t stream, uint64_t position);
  * or `notify` is NULL). */
 WEFT_API weftResult_t weftStreamNotify(weftStream_t stream, weftNotify_t notify, void* arg);
 
+/* ---- collectives ----
+ *
+ * Errors of all of them: weftInvalidComm, weftInvalidPointer (a buffer that the rank needs is NULL or not
+ * aligned), weftInvalidArgument (the stream is destroyed), weftInvalidType, weftInvalidCount, weftInvalidOp
  * (reductions), weftInvalidRoot (rooted ones), weftInvalidUsage (finalized), and with a null stream what the
  * operation fails with. n is the number of ranks.
  */
@@ -600,6 +600,30 @@ WEFT_API weftResult_t weftGather(const void* sendbuff, void* recvbuff, size_t co
  * + root × count. */
 WEFT_API weftResult_t weftScatter(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
                                   int root, weftComm_t comm, weftStream_t stream);
+
+/* Weft only, as the next two. AllGather whose ranks send different counts: recvbuff[displs[r] + i] of every
+ * rank = sendbuff[i] of rank r, i < recvcounts[r]. recvcounts and displs have n entries, in elements, and are
+ * read before the call returns. recvcounts is the same on all ranks; displs need not be. NULL for displs: the
+ * blocks lie one behind the other. Blocks may not overlap. In place when sendbuff == recvbuff + displs[rank].
+ * Further errors: weftInvalidArgument (blocks overlap). */
+WEFT_API weftResult_t weftAllGatherV(const void* sendbuff, void* recvbuff, const size_t* recvcounts,
+                                     const size_t* displs, weftDataType_t datatype, weftComm_t comm,
+                                     weftStream_t stream);
+
+/* recvbuff[i] of rank r = op over all ranks of sendbuff[displs[r] + i], i < recvcounts[r]; recvcounts and
+ * displs as of weftAllGatherV, but blocks that are only read may overlap. In place when recvbuff == sendbuff
+ * + displs[rank], and the other blocks are apart from that one. */
+WEFT_API weftResult_t weftReduceScatterV(const void* sendbuff, void* recvbuff, const size_t* recvcounts,
+                                         const size_t* displs, weftDataType_t datatype, weftRedOp_t op,
+                                         weftComm_t comm, weftStream_t stream);
+
+/* recvbuff[rdispls[r] + i] of rank s = sendbuff[sdispls[s] + i] of rank r, i < recvcounts[r]; sendcounts[s]
+ * of rank r is recvcounts[r] of rank s. Counts and displacements have n entries each, and are this rank's
+ * alone. NULL for displacements: the blocks lie one behind the other. Not in place. Further errors:
+ * weftInvalidArgument (blocks of recvbuff overlap; the own counts differ; in place). */
+WEFT_API weftResult_t weftAlltoAllV(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls,
+                                    void* recvbuff, const size_t* recvcounts, const size_t* rdispls,
+                                    weftDataType_t datatype, weftComm_t comm, weftStream_t stream);
 
 /* Sends `count` elements to rank `peer`, which must call weftRecv with the same count and type. Sends from
  * one rank to another match receives in the order of the calls. The call may complete only when the peer

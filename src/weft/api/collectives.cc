@@ -1,10 +1,11 @@
 // The collective calls: check the arguments, make an engine::Call of them, run it or note it down in a group.
 #include <limits>
 
+#include "api/call_checks.h"
 #include "api/group.h"
 #include "api/handles.h"
-#include "engine/gpu/device_calls.h"
 #include "api/timeouts.h"
+#include "engine/gpu/device_calls.h"
 #include "nccl/transfers.h"
 #include "plan/plan.h"
 
@@ -14,65 +15,6 @@ namespace {
 using engine::Call;
 using engine::Communicator;
 using plan::Collective;
-
-// Elements have powers of two as sizes.
-inline bool usable_buffer(const void* buffer, uint64_t bytes, size_t element) {
-  return bytes == 0 || (buffer && (reinterpret_cast<uintptr_t>(buffer) & (element - 1)) == 0);
-}
-
-// What is wrong with a buffer that is not usable.
-Status refuse_buffer(const char* name, const void* buffer, uint64_t bytes, size_t element) {
-  if (!buffer) return fail(Code::invalid_pointer, "{} is NULL, but {} bytes are needed", name, bytes);
-  return fail(Code::invalid_pointer, "{} is {}, not aligned to its element of {} bytes", name, buffer,
-              element);
-}
-
-Status check_type(int type) {
-  if (type >= 0 && type < device::kDataTypes) return {};
-  return fail(Code::invalid_type, "datatype is {}, must be in [0, {}): weftInt8 to weftFloat8e5m2", type,
-              device::kDataTypes);
-}
-
-// Fills in the operator: a built-in one, or a pre-multiplied sum of this communicator. `late_scalar` is a
-// scalar that is still to be read, and may be device memory; else it stays as it is.
-Status resolve_operator(weftComm_t handle, const Communicator& comm, int op, Call& call,
-                        const void*& late_scalar) {
-  if (op >= 0 && op < device::kReduceOps) {
-    call.op = static_cast<device::ReduceOp>(op);
-    if (device::applies(call.op, call.type)) return {};
-    return fail(Code::invalid_op,
-                "op is {}, a bitwise operator, which {} does not have: must be of an integer type",
-                device::name_of(call.op), device::name_of(call.type));
-  }
-  const int index = op - weftNumOps - (handle->serial << 12);
-  std::lock_guard guard(handle->mutex);
-  if (op < 0 || index < 0 || index >= static_cast<int>(handle->operators.size()) ||
-      !handle->operators[index].live)
-    return fail(
-        Code::invalid_op,
-        "op is {}, must be in [0, {}) (weftSum to weftBxor) or made by weftRedOpCreatePreMulSum for this "
-        "communicator and not destroyed",
-        op, static_cast<int>(weftNumOps));
-  const PreMulSum& premul = handle->operators[index];
-  if (premul.type != call.type)
-    return fail(Code::invalid_op, "op was made for {}, datatype is {}", device::name_of(premul.type),
-                device::name_of(call.type));
-  call.op = device::ReduceOp::sum;
-  call.timeout_s = t_call_timeout_s;
-  call.premultiply = true;
-  if (premul.late_scalar && comm.device() >= 0) {
-    late_scalar = premul.late_scalar;
-    return {};
-  }
-  std::memcpy(call.scalar, premul.late_scalar ? premul.late_scalar : premul.scalar,
-              device::size_of(call.type));
-  return {};
-}
-
-Status check_root(const char* name, int root, const Communicator& comm) {
-  if (root >= 0 && root < comm.size()) return {};
-  return fail(Code::invalid_root, "{} is {}, must be in [0, {})", name, root, comm.size());
-}
 
 // What each function passes on, unchecked.
 struct Arguments : engine::Asked {
@@ -113,6 +55,7 @@ Status checked_run(const Arguments& a) {
   call.count = a.count;
   call.type = static_cast<device::DataType>(a.type);
   call.root = a.root;
+  call.timeout_s = t_call_timeout_s;
   const void* late_scalar = nullptr;
   if (plan::reduces(a.collective)) WEFT_TRY(resolve_operator(a.comm, comm, a.op, call, late_scalar));
   WEFT_TRY(check_root(plan::is_transfer(a.collective) ? "peer" : "root", a.root, comm));

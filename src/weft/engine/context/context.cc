@@ -225,7 +225,7 @@ void Context::end_active(Operation& op, Status& status) {
   }
   op.mappings.clear();
   if (op.staged_output.data && status.ok()) {
-    device::copy(op.call.recv, op.staged_output.data, op.base_bytes[1]);
+    Workspace::bring_back(op);
     if (Status gone = LostMemory::of(op); !gone.ok())
       failures_.fail_later(*op.comm, status = reason(op, gone));
   }

@@ -193,7 +193,7 @@ const transport::RemoteBuffer* DeviceRun::expose_directly(transport::Transport& 
     const cuda::Scope scope(executor_.device());
     auto exposed = direct->expose_gpu(op_.base[index], op_.base_bytes[index]);
     direct_[index] = exposed ? Direct::yes : Direct::no;
-    if (exposed) op_.exposures.push_back({&network, space, *exposed});
+    if (exposed) op_.exposures.push_back({&network, space, *exposed, {}});
     else executor_.note_staging(exposed.status());
   }
   if (direct_[index] == Direct::no) return nullptr;

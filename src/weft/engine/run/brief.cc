@@ -91,7 +91,7 @@ bool take(Operation& op, int peer, const transport::Envelope& e, const std::byte
   const std::vector<uint32_t>& wait_begin = op.prepared->plan.wait_begin;
   const int from = op.comm->rank_of_world(peer);
   const uint32_t number = wait_begin[from] + e.tag();
-  if (number >= wait_begin[from + 1] || !op.fits(e)) return false;
+  if (number >= wait_begin[from + 1] || !op.fits(e, from)) return false;
   copy_short(op.base[e.space] + e.offset, payload, e.bytes);
   op.arrived[number] = 1;
   return true;

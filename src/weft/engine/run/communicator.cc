@@ -56,6 +56,7 @@ void describe_in(Record& record, const Operation& op) {
   record.on_stream = call.stream || call.on_device;
   record.strict = op.prepared->plan.request.strict;
   record.splits = call.splits;
+  record.uneven = call.uneven != nullptr;
   record.outcome = Code::in_progress;
   record.root = call.root;
   record.count = call.count;
@@ -132,6 +133,11 @@ plan::Request Communicator::request_for(const Call& call) const {
   request.element_bytes = static_cast<uint32_t>(device::size_of(call.type));
   request.root = call.root;
   request.strict = options_.strict && plan::reduces(call.collective);
+  if (call.uneven) {
+    request.uneven = call.uneven;
+    request.disjoint = call.collective == plan::Collective::all_to_all;
+    return request;
+  }
   request.disjoint = call.collective == plan::Collective::all_to_all &&
                      !overlap(call.send, call.recv, request.bytes() * static_cast<uint64_t>(size()));
   return request;
@@ -282,17 +288,18 @@ Status Communicator::run(const Call& call) {
   const Asked asked{call.collective,           call.send, call.recv, call.count, static_cast<int>(call.type),
                     static_cast<int>(call.op), call.root};
   Status outcome;
-  const bool plain = !call.stream && !call.premultiply && call.timeout_s == 0;
+  const bool plain = !call.stream && !call.premultiply && call.timeout_s == 0 && !call.uneven;
   if (plain && repeat(lock, asked, outcome)) return outcome;
   const auto plan = planned(call, numbers_.streak());
   if (!plan) return plan.status();
   Operation* const op = enroll(*plan);
   if (call.stream) {
     call.stream->push(op, Stream::new_batch());
+    const uint64_t bytes =
+        (call.uneven ? plan::Uneven::extent(call.uneven->given) : call.count) * device::size_of(call.type);
     // A first turn here and now saves the progress thread's wake-up before the first bytes leave. What is
     // long is not worth that: it would hold up a caller that has to compute for the time of its writes.
-    if (call.count * device::size_of(call.type) <= kFirstTurnBytes && !context_->sleepers().any_waiting())
-      context_->turn();
+    if (bytes <= kFirstTurnBytes && !context_->sleepers().any_waiting()) context_->turn();
     context_->operations().release(op);
     return {};
   }

@@ -168,7 +168,7 @@ class Interpreter {
     Envelope e;
     e.comm = comm_.id();
     e.op = op_.number;
-    e.signature = op_.signature;
+    e.signature = op_.signature_with(step.peer);
     e.kind = static_cast<uint8_t>(kind);
     e.set_tag(step.tag);
     return e;
@@ -218,7 +218,7 @@ class Interpreter {
       e.bytes = sizeof shared;
       payload = &shared;
     } else if (step.exposes != Space::none) {
-      Result<const transport::RemoteBuffer*> buffer = expose(*transport, step.exposes);
+      Result<const transport::RemoteBuffer*> buffer = expose(*transport, step);
       if (!buffer) return failed(buffer.status());
       e.kind = static_cast<uint8_t>(op_.device ? MessageKind::expose_staged : MessageKind::expose);
       e.space = static_cast<uint8_t>(step.exposes);
@@ -230,10 +230,15 @@ class Interpreter {
     return *progress == Progress::accepted ? Outcome::done : Outcome::blocked;
   }
 
-  // An own space is registered with a transport at its first exposure and stays so until the operation ends.
-  Result<const transport::RemoteBuffer*> expose(transport::Transport& transport, Space space) {
+  // An own space, or a block of it, is registered with a transport at its first exposure and stays so until
+  // the operation ends.
+  Result<const transport::RemoteBuffer*> expose(transport::Transport& transport, const Step& step) {
+    const Space space = step.exposes;
+    const plan::SharedBlock block = op_.shared_with(step.peer, space);
     for (const auto& exposure : op_.exposures)
-      if (exposure.transport == &transport && exposure.space == space) return &exposure.buffer;
+      if (exposure.transport == &transport && exposure.space == space &&
+          (op_.device || exposure.block == block))
+        return &exposure.buffer;
     const int index = static_cast<int>(space);
     std::byte* memory = op_.base[index];
     if (op_.device) {
@@ -242,9 +247,9 @@ class Interpreter {
       if (!landing) return landing.status();
       memory = *landing;
     }
-    Result<transport::RemoteBuffer> buffer = transport.expose(memory, op_.base_bytes[index]);
+    Result<transport::RemoteBuffer> buffer = transport.expose(memory + block.begin, block.bytes);
     if (!buffer) return buffer.status();
-    op_.exposures.push_back({&transport, space, *buffer});
+    op_.exposures.push_back({&transport, space, *buffer, block});
     return &op_.exposures.back().buffer;
   }
 

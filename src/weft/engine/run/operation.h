@@ -16,6 +16,7 @@
 #include "engine/run/prepared.h"
 #include "engine/run/scratch.h"
 #include "engine/run/source_reading.h"
+#include "plan/uneven.h"
 #include "transport/transport.h"
 
 namespace weft::engine {
@@ -48,14 +49,15 @@ struct Call {
   uint64_t count = 0;
   device::DataType type = device::DataType::float32;
   device::ReduceOp op = device::ReduceOp::sum;
-  bool premultiply = false;        // sum of inputs × scalar
-  bool scalar_is_address = false;  // of where it is to be read when the CUDA stream has come
-  std::byte scalar[8] = {};        // one element
-  int root = 0;                    // or peer
-  double timeout_s = 0;            // 0: the communicator's
-  Stream* stream = nullptr;        // null: the caller waits
-  bool on_device = false;          // GPU memory, in order after `cuda_stream`
-  bool splits = false;             // the AllGather of a split, which no other matches
+  bool premultiply = false;                    // sum of inputs × scalar
+  bool scalar_is_address = false;              // of where it is to be read when the CUDA stream has come
+  std::byte scalar[8] = {};                    // one element
+  int root = 0;                                // or peer
+  double timeout_s = 0;                        // 0: the communicator's
+  Stream* stream = nullptr;                    // null: the caller waits
+  std::shared_ptr<const plan::Uneven> uneven;  // of a collective whose blocks have sizes of their own
+  bool on_device = false;                      // GPU memory, in order after `cuda_stream`
+  bool splits = false;                         // the AllGather of a split, which no other matches
   void* cuda_stream = nullptr;
 };
 
@@ -116,11 +118,24 @@ struct Operation {
   // Where it works: base addresses by plan::Space.
   std::byte* base[3] = {};
   uint64_t base_bytes[3] = {};
+  /// What rank `peer` calls 0 in a space, and how long that is: of an uneven collective a block of it.
+  plan::SharedBlock shared_with(int peer, plan::Space space) const {
+    const plan::Request& request = prepared->plan.request;
+    const plan::SharedBlock all{0, base_bytes[static_cast<int>(space)]};
+    if (!request.uneven || space == plan::Space::scratch) [[likely]]
+      return all;
+    return plan::shared_block(request, space, peer);
+  }
   /// Whether a message's payload has room where its envelope says.
-  bool fits(const transport::Envelope& envelope) const {
+  bool fits(const transport::Envelope& envelope, int from) const {
     if (envelope.space > 2) return false;
-    const uint64_t room = base_bytes[envelope.space];
+    const uint64_t room = shared_with(from, static_cast<plan::Space>(envelope.space)).bytes;
     return envelope.offset <= room && envelope.bytes <= room - envelope.offset;
+  }
+  /// Of the messages to and from a peer.
+  uint32_t signature_with(int peer) const {
+    const std::vector<uint32_t>& pairs = prepared->pair_signatures;
+    return pairs.empty() ? signature : signature ^ pairs[static_cast<size_t>(peer)];
   }
   ScratchPool::Block scratch;
   ScratchPool::Block staged_input,
@@ -144,6 +159,7 @@ struct Operation {
     transport::Transport* transport;
     plan::Space space;
     transport::RemoteBuffer buffer;
+    plan::SharedBlock block = {};  // of an uneven collective: what is exposed of the space
   };
   std::vector<Exposure> exposures;
   std::vector<std::shared_ptr<const void>> mappings;  // of `learned`

@@ -5,8 +5,27 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "plan/uneven.h"
 
 namespace weft::engine {
+namespace {
+
+/// What goes from the lower rank to the higher, then the other direction.
+std::vector<uint32_t> pair_signatures_of(const plan::Plan& plan) {
+  const plan::Request& request = plan.request;
+  if (!request.uneven || request.collective != plan::Collective::all_to_all) return {};
+  std::vector<uint32_t> signatures;
+  for (int peer = 0; peer < plan.ranks; ++peer) {
+    const uint64_t given = request.uneven->given[static_cast<size_t>(peer)].count;
+    const uint64_t taken = request.uneven->taken[static_cast<size_t>(peer)].count;
+    const uint32_t first = hash_32(plan.rank < peer ? given : taken, kFirstHash32);
+    signatures.push_back(hash_32(plan.rank < peer ? taken : given, first));
+  }
+  return signatures;
+}
+
+}  // namespace
+
 std::shared_ptr<const Prepared> Prepared::make(plan::Plan plan, const topology::Layout& layout, int streak,
                                                double predicted_us) {
   auto prepared = std::make_shared<Prepared>();
@@ -15,6 +34,7 @@ std::shared_ptr<const Prepared> Prepared::make(plan::Plan plan, const topology::
   p.streak = streak;
   p.predicted_us = static_cast<float>(predicted_us);
   p.algorithm_hash = hash_32(p.plan.algorithm);
+  p.pair_signatures = pair_signatures_of(p.plan);
 
   std::map<std::pair<int, plan::Space>, int32_t> handle;
   p.handle_of_notification.assign(p.plan.notifications(), -1);
@@ -49,7 +69,8 @@ std::shared_ptr<const Prepared> Prepared::make(plan::Plan plan, const topology::
   const bool short_steps = std::all_of(p.plan.steps.begin(), p.plan.steps.end(),
                                        [](const plan::Step& step) { return step.bytes <= kBriefBytes; });
   p.brief = p.handles == 0 && !p.exposes[0] && !p.exposes[1] && !p.exposes[2] && !p.between_nodes &&
-            p.plan.lanes() == 1 && short_steps && p.plan.scratch_bytes <= kInlineScratch;
+            !p.plan.request.uneven && p.plan.lanes() == 1 && short_steps &&
+            p.plan.scratch_bytes <= kInlineScratch;
   return prepared;
 }
 
