@@ -405,6 +405,15 @@ WEFT_API weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftCom
 WEFT_API weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksList, int excludeRanksCount,
                                      weftComm_t* newcomm, const weftConfig_t* config, int shrinkFlags);
 
+/* Weft only. Makes a communicator of the ranks of `comm` that ranksList names, in the order of the list. Only
+ * they call it, with the same list and tag; nothing is sent, and nobody is waited for. The new communicator
+ * shares the transports and connections of `comm`, but not its failures; it may outlive it. Each of a
+ * communicator's groups of the same ranks needs a tag of its own, also after one of them was destroyed.
+ * *newcomm is set as by weftCommSplit. Errors: as weftCommSplit, weftInvalidRoot (a rank out of range),
+ * weftInvalidArgument (no ranks, one twice, or not the calling rank; another device than the parent's). */
+WEFT_API weftResult_t weftCommCreateGroup(weftComm_t comm, const int* ranksList, int ranksCount, uint64_t tag,
+                                          weftComm_t* newcomm, const weftConfig_t* config);
+
 /* ---- ending and asking communicators ---- */
 
 /* Waits until this rank's operations are complete; other ranks may still be busy with theirs. For a CUDA
