@@ -213,7 +213,7 @@ void Context::end_active(Operation& op, Status& status) {
   }
   op.exposures.mappings.clear();
   if (op.memory.staged_output.data && status.ok()) {
-    device::copy(op.call.recv, op.memory.staged_output.data, op.memory.bytes[1]);
+    Workspace::bring_back(op);
     if (Status gone = LostMemory::of(op); !gone.ok()) status = failures_.fail_later(op, gone);
   }
   workspace_.give_back(op, status.ok());
@@ -312,7 +312,7 @@ void Context::hand_on() {
 
 // ---- Waiting
 
-void Context::wait(Lock& lock, Operation& op) {
+void Context::wait(Lock& lock, Operation& op, Deadline deadline) {
   sleepers_.begin_wait();
   const bool crowded = fabric_->oversubscribed();
   const int64_t spin_ns = crowded ? 0 : int64_t{settings().spin_us} * 1000;
@@ -321,7 +321,9 @@ void Context::wait(Lock& lock, Operation& op) {
                      .crowded = crowded,
                      .looks = crowded ? WaitPolicy::kCrowdedLooks : WaitPolicy::kLooks,
                      .linger_ns = is_short(op) ? kLingerNs : 0});
+  const bool timed = deadline.at_ns() != INT64_MAX;
   while (!op.end.finished.load(std::memory_order_acquire)) {
+    if (timed && deadline.passed()) break;
     if (turn() > 0) {
       policy.found();
       continue;
@@ -331,7 +333,7 @@ void Context::wait(Lock& lock, Operation& op) {
       policy.tell(now, rings());
       if (now - failures_.checked_ns() > kCheckNs) check_deadlines(now);
       if (policy.over()) {
-        sleep(lock, op);
+        sleep(lock, op, deadline);
         continue;
       }
     }
@@ -370,7 +372,7 @@ int Context::nap_us() const {
   return fabric_->nap_ms() < 0 ? -1 : fabric_->nap_ms() * 1000;
 }
 
-void Context::sleep(Lock& lock, const Operation& op) {
+void Context::sleep(Lock& lock, const Operation& op, Deadline deadline) {
   if (sleepers_.taken()) return sleepers_.sleep_beside(lock);
   if (!begin_sleep(&op)) {
     if (!inbox_.keeps_many()) return;
@@ -379,9 +381,9 @@ void Context::sleep(Lock& lock, const Operation& op) {
     return;
   }
   const int nap_ms = watches_device() ? 1 : fabric_->nap_ms() < 0 ? kWatchMs : fabric_->nap_ms();
-  lock.without([this, nap_ms] {
+  lock.without([this, nap_ms, deadline] {
     epoll_event event;
-    epoll_wait(epoll_fd(), &event, 1, nap_ms);
+    epoll_wait(epoll_fd(), &event, 1, deadline.remaining_ms(nap_ms));
   });
   end_sleep();
 }
