@@ -73,7 +73,7 @@ TEST_F(FastPath, ACallWhoseMessageIsLateBecomesActiveAndRepeatsNothing) {
   {
     const Lock lock = job_.context(0).lock();
     const Operation& op = *job_.comm(0).operations().front();
-    EXPECT_EQ(awaited_peers(op), std::vector<int>{1});
+    EXPECT_EQ(op.progress.awaited_peers(*op.tables), std::vector<int>{1});
     EXPECT_EQ(op.progress.puts_started, 1u);
     EXPECT_EQ(op.progress.puts_open, 0u);
   }
@@ -145,7 +145,8 @@ TEST_F(FastPath, AFullQueueOfThePeerMakesTheCallActive) {
   });
   {
     const Lock lock = job_.context(0).lock();
-    EXPECT_EQ(awaited_peers(*job_.comm(0).operations().front()), std::vector<int>{1}) << "it waits for room";
+    const Operation& op = *job_.comm(0).operations().front();
+    EXPECT_EQ(op.progress.awaited_peers(*op.tables), std::vector<int>{1}) << "it waits for room";
     job_.comm(0).fail(fail(Code::aborted, "enough"), false);
   }
   caller.join();

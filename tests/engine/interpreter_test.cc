@@ -218,10 +218,10 @@ TEST(Interpreter, AnOperationWaitsForAMissingMessageAndNamesItsSender) {
   flight.erase(flight.begin() + static_cast<std::ptrdiff_t>(job.network.find(2, 0)));
   job.settle();
   EXPECT_FALSE(sums.ops[0]->end.finished);
-  EXPECT_FALSE(sums.ops[0]->may_move);
-  EXPECT_EQ(awaited_peers(*sums.ops[0]), std::vector<int>{2});
-  EXPECT_TRUE(deals_with(*sums.ops[0], 2));
-  EXPECT_FALSE(deals_with(*sums.ops[0], 1));
+  EXPECT_FALSE(sums.ops[0]->progress.may_move);
+  EXPECT_EQ(sums.ops[0]->progress.awaited_peers(*sums.ops[0]->tables), std::vector<int>{2});
+  EXPECT_TRUE(sums.ops[0]->progress.deals_with(2, *sums.ops[0]->tables));
+  EXPECT_FALSE(sums.ops[0]->progress.deals_with(1, *sums.ops[0]->tables));
   EXPECT_TRUE(sums.ops[1]->end.finished && sums.ops[2]->end.finished);
 }
 
@@ -229,8 +229,8 @@ TEST(Interpreter, ATransferDealsWithItsPeerAlone) {
   ScriptedJob job({.nodes = {0, 1, 2}});
   Transfer transfer(job, kLong);
   const Operation& sends = *transfer.send();
-  EXPECT_TRUE(deals_with(sends, 1));
-  EXPECT_FALSE(deals_with(sends, 2));
+  EXPECT_TRUE(sends.progress.deals_with(1, *sends.tables));
+  EXPECT_FALSE(sends.progress.deals_with(2, *sends.tables));
 }
 
 TEST(Interpreter, APutWaitsUntilItsTargetIsExposed) {
@@ -238,7 +238,7 @@ TEST(Interpreter, APutWaitsUntilItsTargetIsExposed) {
   Transfer transfer(job, kLong);
   Operation* const sends = transfer.send();
   EXPECT_TRUE(job.network.flight().empty()) << "where to is not known";
-  EXPECT_EQ(awaited_peers(*sends), std::vector<int>{1});
+  EXPECT_EQ(sends->progress.awaited_peers(*sends->tables), std::vector<int>{1});
   Operation* const receives = transfer.recv();
   ASSERT_EQ(job.network.flight().size(), 1u);
   EXPECT_FALSE(job.network.flight()[0].is_put);
@@ -261,8 +261,8 @@ TEST(Interpreter, ASenderEndsWhenTheSourceOfItsPutMayBeReused) {
   job.settle();
   EXPECT_TRUE(receives->end.finished);
   EXPECT_FALSE(sends->end.finished);
-  EXPECT_GT(sends->puts_open, 0u);
-  EXPECT_EQ(awaited_peers(*sends), std::vector<int>{1});
+  EXPECT_GT(sends->progress.puts_open, 0u);
+  EXPECT_EQ(sends->progress.awaited_peers(*sends->tables), std::vector<int>{1});
   while (job.network.incomplete() > 0) {
     EXPECT_FALSE(sends->end.finished);
     job.network.complete_put();
@@ -297,9 +297,9 @@ TEST(Interpreter, ABusyTransportHoldsUpOnlyTheStepsThatNeedIt) {
   sums.begin_all();
   job.settle();
   EXPECT_FALSE(sums.ops[1]->end.finished);
-  EXPECT_TRUE(sums.ops[0]->may_move) << "room may come without a message";
-  EXPECT_EQ(awaited_peers(*sums.ops[0]), std::vector<int>{1});
-  EXPECT_EQ(awaited_peers(*sums.ops[1]), std::vector<int>{0});
+  EXPECT_TRUE(sums.ops[0]->progress.may_move) << "room may come without a message";
+  EXPECT_EQ(sums.ops[0]->progress.awaited_peers(*sums.ops[0]->tables), std::vector<int>{1});
+  EXPECT_EQ(sums.ops[1]->progress.awaited_peers(*sums.ops[1]->tables), std::vector<int>{0});
   job.network.busy.clear();
   (void)job.turn(0);
   ASSERT_FALSE(job.network.flight().empty());
@@ -319,7 +319,7 @@ TEST(Interpreter, APutThatWasRefusedIsTriedAgain) {
   (void)job.turn(0);
   (void)job.turn(0);
   EXPECT_TRUE(job.network.flight().empty());
-  EXPECT_EQ(sends->puts_started, 0u);
+  EXPECT_EQ(sends->progress.puts_started, 0u);
   job.network.busy.clear();
   job.settle();
   EXPECT_TRUE(sends->end.finished && receives->end.finished);
@@ -360,7 +360,7 @@ TEST(Interpreter, APayloadThatDoesNotFitFailsTheCommunicatorAndWritesNothing) {
   ScriptedJob job({.nodes = {0, 1}, .algorithm = "allreduce=one_hop"});
   Collected sums(job, Collective::all_reduce, 4);
   sums.begin(0);
-  const uint64_t end = sums.ops[0]->base_bytes[2];
+  const uint64_t end = sums.ops[0]->memory.bytes[2];
   job.network.forge(message_for(*sums.ops[0], MessageKind::data, 0, end - 8, std::vector<std::byte>(16)));
   job.network.deliver(job.network.find(1, 0));
   (void)job.turn(0);
@@ -442,7 +442,8 @@ TEST(Interpreter, APeerLostAtAnyStepFailsWhoWaitsForItByName) {
       job.network.lose(rank, 2, fail(Code::remote_error, "its connection has ended"));
       (void)job.turn(rank);
       const bool waits = !sums.ops[rank]->end.finished;
-      const std::vector<int> awaited = waits ? awaited_peers(*sums.ops[rank]) : std::vector<int>{};
+      const std::vector<int> awaited =
+          waits ? sums.ops[rank]->progress.awaited_peers(*sums.ops[rank]->tables) : std::vector<int>{};
       job.look(rank, before + 99 * kMs);
       EXPECT_EQ(sums.ops[rank]->end.finished, !waits) << "in its time of grace";
       job.look(rank, now_ns() + 150 * kMs);

@@ -29,7 +29,7 @@ Status resolve_operator(weftComm_t handle, const Communicator& comm, int op, Cal
                 device::name_of(call.op), device::name_of(call.type));
   }
   const int index = op - weftNumOps - (handle->serial << 12);
-  std::lock_guard guard(handle->mutex);
+  const MutexLock guard(handle->mutex);
   if (op < 0 || index < 0 || index >= static_cast<int>(handle->operators.size()) ||
       !handle->operators[index].live)
     return fail(

@@ -32,6 +32,8 @@ constexpr size_t kReasonBytes = 512;  // of why a rank cannot go on, as others r
 
 // How often a driver that finds nothing to do looks at deadlines, and its longest sleep.
 constexpr int64_t kCheckNs = 100'000'000;
+// How many events may pass until the clock is read to see whether a check is due; a power of two.
+constexpr uint64_t kEventsPerCheck = 256;
 constexpr int kWatchMs = 100;
 constexpr int kYieldsForOthers = 100;
 constexpr std::chrono::microseconds kManyNap{50};
@@ -183,6 +185,11 @@ void Context::start(Operation& op) {
 }
 
 int Context::advance_one(Operation& op) {
+  if (op.health.unreachable) [[unlikely]] {
+    if (!op.health.grace.over(now_ns(), events_)) return 0;
+    failures_.fail(op, op.health.why_unreachable);
+    return 1;
+  }
   const Result<bool> moved = advance(op.comm->environment(), op);
   if (MemoryWatch::lost()) [[unlikely]] {
     failures_.act_on_lost_memory();
@@ -284,7 +291,10 @@ int Context::turn() {
     if (op.progress.may_move) events += advance_one(op);
     if (i < active.size() && active[i] == &op) ++i;  // else it has ended, and what is behind it moved up
   }
-  events_ += static_cast<uint64_t>(events);
+  const uint64_t before = std::exchange(events_, events_ + static_cast<uint64_t>(events));
+  // Where something always moves, no waiting thread looks at the clock.
+  if ((before ^ events_) / kEventsPerCheck != 0) [[unlikely]]
+    if (const int64_t now = now_ns(); now - failures_.checked_ns() > kCheckNs) check_deadlines(now);
   return events;
 }
 

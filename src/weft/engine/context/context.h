@@ -129,8 +129,6 @@ class Context final : public std::enable_shared_from_this<Context> {
   bool quiet_network_is_due() WEFT_REQUIRES(context_lock) { return ++turns_ % kQuietNetworkTurns == 0; }
   /// What all turns have seen.
   uint64_t events() const WEFT_REQUIRES(context_lock) { return events_; }
-  /// Where that count stands; read under the lock.
-  const uint64_t* event_counter() const WEFT_NO_THREAD_SAFETY_ANALYSIS { return &events_; }
   /// Whether a progress thread has work here: operations in flight, data that ended operations have left with
   /// the network or a device, or a death in its time of grace.
   bool busy() WEFT_REQUIRES(context_lock) {

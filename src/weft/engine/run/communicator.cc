@@ -72,7 +72,6 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
                    members_,
                    context_->workspace(),
                    context_->fabric().shm(),
-                   context_->event_counter(),
                    context_->trace(),
                    context_->fabric().oversubscribed(),
                    context_->fabric().has_network()},

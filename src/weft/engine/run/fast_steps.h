@@ -53,7 +53,7 @@ class FastSteps {
   }
   static bool ready(const plan::Step&) { return true; }
   bool memory_lost() {
-    failure_ = LostMemory::of(op_);
+    if (failure_.ok()) failure_ = LostMemory::of(op_);
     return !failure_.ok();
   }
   static void completed(plan::StepId, const plan::Step&, LaneState&) {}
