@@ -12,7 +12,7 @@ configured = { $(call configure,$(BUILD)) > $(BUILD).log 2>&1 && mv $(BUILD).log
   { cat $(BUILD).log; exit 1; }
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build demo test check-threads test-asan test-tsan test-torch wheel interop bench bench-layers scale validate docs install package format clean
+.PHONY: help deps build demo test check-threads test-asan test-tsan test-torch wheel interop bench bench-layers scale seeds validate docs install package format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -73,6 +73,11 @@ scale: deps ## build weft_sim, then simulate 2 to 512 nodes: the charts and tabl
 	@$(configured)
 	@cmake --build $(BUILD) --target weft_sim
 	@python3 -B perf/scale.py --build $(BUILD)
+
+seeds: deps ## build loom and weft_sim, then predict published training speeds: the tables and the chart of docs/results/seeds.md
+	@$(configured)
+	@cmake --build $(BUILD) --target weft_sim loom_command
+	@python3 -B perf/seeds.py --build $(BUILD)
 
 validate: deps ## build, then measure every scenario beside the simulator (root); the table in docs/results/data/predicted-and-measured.md
 	@$(MAKE) --no-print-directory build

@@ -25,9 +25,10 @@ const std::map<std::string, std::string> kAliases = {
     {"fp16", "half"},      {"float16", "half"},   {"bf16", "bfloat16"},
     {"fp32", "float"},     {"float32", "float"},  {"fp64", "double"},
     {"float64", "double"}, {"fp8e4m3", "f8e4m3"}, {"fp8e5m2", "f8e5m2"}};
-const std::map<std::string, Operator> kOperators = {{"sum", Operator::sum}, {"prod", Operator::prod},
-                                                    {"max", Operator::max}, {"min", Operator::min},
-                                                    {"avg", Operator::avg}, {"mulsum", Operator::mulsum}};
+const std::map<std::string, Operator> kOperators = {
+    {"sum", Operator::sum},   {"prod", Operator::prod}, {"max", Operator::max},
+    {"min", Operator::min},   {"avg", Operator::avg},   {"mulsum", Operator::mulsum},
+    {"band", Operator::band}, {"bor", Operator::bor},   {"bxor", Operator::bxor}};
 
 template <typename Value>
 std::string names_of(const std::map<std::string, Value>& table) {
@@ -155,6 +156,11 @@ void interpret(const Texts& text, Options& o) {
   o.operators = choose(kOperators, "--op", text.op);
   const auto alias = kAliases.find(text.type);
   o.types = choose(kTypes, "--datatype", alias == kAliases.end() ? text.type : alias->second);
+  for (const Operator op : o.operators)
+    if (text.op != "all" &&
+        std::none_of(o.types.begin(), o.types.end(), [op](weftDataType_t type) { return applies(op, type); }))
+      throw CLI::ValidationError("--op", "is " + text.op + ", which --datatype " + text.type +
+                                             " does not have: must be an integer type");
   if (o.min_bytes > o.max_bytes)
     throw CLI::ValidationError("--minbytes",
                                "is " + text.min + ", must not be more than --maxbytes, " + text.max);

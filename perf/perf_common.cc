@@ -66,7 +66,7 @@ class Handle {
   bool made_ = false;
   weftRedOp_t handle_ = weftSum;
 };
-static_assert(static_cast<int>(Operator::avg) == weftAvg);
+static_assert(static_cast<int>(Operator::bxor) == weftBxor);
 
 /// What one row of the table is about.
 struct Case {
@@ -331,6 +331,7 @@ void Scan::run() {
     const Buffer in(session_, options_.max_bytes, shift, options_.registered);
     const Buffer out(session_, options_.max_bytes, shift, options_.registered);
     for (const Operator op : operators) {
+      if (!applies(op, type)) continue;
       for (const int root : roots) {
         for (const size_t bytes : options_.sizes())
           for (size_t backend = 0; backend < options_.backends.size(); ++backend)

@@ -112,7 +112,12 @@ double float_contribution(const Format& format, Operator op, const Position& at)
 uint64_t integer_contribution(const Format& format, Operator op, const Position& at) {
   switch (op) {
     case Operator::avg: return static_cast<uint64_t>(summand(at, exact_integers(format), format.is_signed));
-    case Operator::prod: return at.bits() | 1;  // odd, or products would soon be 0
+    case Operator::prod:
+      return at.bits() | 1;  // odd, or products would soon be 0
+    // Few zeros, or few ones, lest nothing is left of them.
+    case Operator::band:
+      return at.bits() | random_bits(at.seed + 1, static_cast<uint64_t>(at.rank), at.index);
+    case Operator::bor: return at.bits() & random_bits(at.seed + 1, static_cast<uint64_t>(at.rank), at.index);
     default: return at.bits();
   }
 }
@@ -147,13 +152,16 @@ uint64_t reduce_integers(const Format& format, Operator op, uint64_t seed, int r
   const auto less = [&](uint64_t a, uint64_t b) {
     return format.is_signed ? static_cast<int64_t>(a) < static_cast<int64_t>(b) : a < b;
   };
-  uint64_t result = op == Operator::prod ? 1 : 0;
+  uint64_t result = op == Operator::prod ? 1 : op == Operator::band ? ~uint64_t{0} : 0;
   for (int rank = 0; rank < ranks; ++rank) {
     const uint64_t value = extend(format, integer_contribution(format, op, {seed, rank, ranks, index}));
     switch (op) {
       case Operator::prod: result *= value; break;
       case Operator::max: result = rank == 0 ? value : std::max(result, value, less); break;
       case Operator::min: result = rank == 0 ? value : std::min(result, value, less); break;
+      case Operator::band: result &= value; break;
+      case Operator::bor: result |= value; break;
+      case Operator::bxor: result ^= value; break;
       case Operator::mulsum: result += static_cast<uint64_t>(factor_of(rank)) * value; break;
       default: result += value;
     }
@@ -182,6 +190,11 @@ int most_of_rounding(const Format& format, int ranks) {
 }
 
 }  // namespace
+
+bool applies(Operator op, weftDataType_t type) {
+  const bool bitwise = op == Operator::band || op == Operator::bor || op == Operator::bxor;
+  return !bitwise || !format_of(type).floating;
+}
 
 size_t size_of(weftDataType_t type) { return format_of(type).bytes; }
 

@@ -18,8 +18,11 @@ namespace weft::perf {
 
 size_t size_of(weftDataType_t type);
 
-/// What is reduced: one of the five operators, or the pre-multiplied sum, whose handle is made on the spot.
-enum class Operator { sum, prod, max, min, avg, mulsum, none };
+/// What is reduced: one of the library's operators, or the pre-multiplied sum, whose handle is made on the
+/// spot.
+enum class Operator { sum, prod, max, min, avg, band, bor, bxor, mulsum, none };
+/// Whether the operator has a meaning for the type: bitwise ones are for integers.
+bool applies(Operator op, weftDataType_t type);
 
 /// The factor of the pre-multiplied sum on a rank, as one element of `type` in the first bytes of the result.
 uint64_t premul_scalar(weftDataType_t type, int rank);

@@ -36,6 +36,10 @@ struct EngineRates {
   double hidden = 1;           // part of a collective's time that computing goes on behind
   int multiprocessors = 0;     // that a collective in flight takes from computing
   int gradient_bits = 32;      // of an element of a gradient that travels
+  /// Whether each tensor rank sends its part of a stage's output, which the next stage's gather in their
+  /// node.
+  bool scatters_transfers = false;
+  bool fuses_sums = false;  // whether products add to the sum of gradients as they write
 };
 
 /// A cluster as Loom sees it: ranks on nodes, what a rank computes, what links carry.
@@ -64,10 +68,11 @@ struct Cluster {
 /// gflops, fp32_gflops, gemm_efficiency, memory_efficiency, flash_efficiency, product_efficiency,
 /// multiprocessors, launch_us, memory_gib; tier.gb_per_s; `engines`, an object each by name with
 /// gather_gb_per_s, reduce_gb_per_s, all_reduce_gb_per_s, all_reduce_latency_us, intra_gb_per_s, hidden,
-/// multiprocessors, gradient_bits; and of `machine` the links inside a node (intra.bytes_per_us; latency is
-/// alpha_us plus overhead_us at both ends), those between nodes (nic_bytes_per_us · rails · crossing; inter's
-/// latency), and memory.copy_large, twice, since a copy reads and writes. What the file leaves out keeps
-/// Cluster's default. Errors: not_found; invalid_data (bad JSON); invalid_argument, naming the key.
+/// multiprocessors, gradient_bits, and scatters_transfers and fuses_sums, which are 0 or 1; and of `machine`
+/// the links inside a node (intra.bytes_per_us; latency is alpha_us plus overhead_us at both ends), those
+/// between nodes (nic_bytes_per_us · rails · crossing; inter's latency), and memory.copy_large, twice, since
+/// a copy reads and writes. What the file leaves out keeps Cluster's default. Errors: not_found; invalid_data
+/// (bad JSON); invalid_argument, naming the key.
 LOOM_API Result<Cluster> read_cluster(const std::string& path);
 
 /// Which engine trains, and how.

@@ -62,8 +62,9 @@
  * reason; the others get weftRemoteError with its sentence. Host memory of an operation that has failed may
  * be freed, also while other ranks of the process are still in theirs; docs/explanation/failures.md says what
  * ranks of other processes may do to it for a moment. A failed communicator can be asked, dumped, shrunk,
- * aborted or destroyed, nothing else. An operation ends by the communicator's deadline (timeoutSeconds),
- * counted from when its rank first had to wait for it.
+ * aborted or destroyed, nothing else. An operation ends by the deadline of its communicator (timeoutSeconds,
+ * weftCommSetTimeout) or of its call (weftSetCallTimeout). The time counts from when its rank first had to
+ * wait for it.
  *
  * Thread safety. Every function may be called from any thread. The order of calls orders the operations of a
  * communicator. So threads that share a communicator must agree on that order. These may be called while
@@ -206,7 +207,11 @@ typedef enum {
   weftMax = 2,
   weftMin = 3,
   weftAvg = 4,
-  weftNumOps = 5,
+  weftBand = 5, /* Weft only, as the next two: bitwise and, or, exclusive or. Of integer types; bytes that are
+                   0 or 1 are logical values */
+  weftBor = 6,
+  weftBxor = 7,
+  weftNumOps = 8,
   weftMaxRedOp = 0x7fffffff
 } weftRedOp_t;
 
@@ -319,6 +324,11 @@ typedef struct {
 }
 /* clang-format on */
 
+/* Weft only. What weftStreamNotify() calls. `result` is weftSuccess, or what failed first of the operations
+ * that were put on the stream since the call of weftStreamNotify() before; weftGetLastError(NULL) has its
+ * sentence. */
+typedef void (*weftNotify_t)(weftResult_t result, void* arg);
+
 /* ---- version and errors ---- */
 
 /* Sets *version to WEFT_VERSION_CODE of the library that is loaded. Errors: weftInvalidPointer. */
@@ -394,6 +404,15 @@ WEFT_API weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftCom
 WEFT_API weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksList, int excludeRanksCount,
                                      weftComm_t* newcomm, const weftConfig_t* config, int shrinkFlags);
 
+/* Weft only. Makes a communicator of the ranks of `comm` that ranksList names, in the order of the list. Only
+ * they call it, with the same list and tag; nothing is sent, and nobody is waited for. The new communicator
+ * shares the transports and connections of `comm`, but not its failures; it may outlive it. Each of a
+ * communicator's groups of the same ranks needs a tag of its own, also after one of them was destroyed.
+ * *newcomm is set as by weftCommSplit. Errors: as weftCommSplit, weftInvalidRoot (a rank out of range),
+ * weftInvalidArgument (no ranks, one twice, or not the calling rank; another device than the parent's). */
+WEFT_API weftResult_t weftCommCreateGroup(weftComm_t comm, const int* ranksList, int ranksCount, uint64_t tag,
+                                          weftComm_t* newcomm, const weftConfig_t* config);
+
 /* ---- ending and asking communicators ---- */
 
 /* Waits until this rank's operations are complete. Other ranks may still be busy with theirs. For a CUDA
@@ -426,6 +445,17 @@ WEFT_API weftResult_t weftCommAbortWithReason(weftComm_t comm, const char* reaso
 /* Sets *asyncError to weftSuccess, to weftInProgress while a non-blocking call goes on, or to what the
  * communicator failed with. Does not block. Errors: weftInvalidPointer, weftInvalidComm. */
 WEFT_API weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* asyncError);
+
+/* Weft only. Operations that are called on the communicator from now on may take so long, as timeoutSeconds
+ * in weftConfig_t; those in flight keep what they were called with. Not a collective: ranks may differ, and
+ * the shortest time counts. NCCL's operations have none. Errors: weftInvalidComm, weftInvalidUsage
+ * (finalized), weftInvalidArgument (not greater than 0). */
+WEFT_API weftResult_t weftCommSetTimeout(weftComm_t comm, double timeoutSeconds);
+
+/* Weft only. The calls that the calling thread makes from now on may take so long, on whichever communicator;
+ * 0, which is how a thread begins: as long as the communicator says. An operation that was put on a stream
+ * keeps the time with which it was called. Errors: weftInvalidArgument (negative or NaN). */
+WEFT_API weftResult_t weftSetCallTimeout(double timeoutSeconds);
 
 /* Sets *count to the number of ranks. Errors: weftInvalidPointer, weftInvalidComm. */
 WEFT_API weftResult_t weftCommCount(const weftComm_t comm, int* count);
@@ -482,8 +512,9 @@ WEFT_API weftResult_t weftRedOpDestroy(weftRedOp_t op, weftComm_t comm);
  * Errors: weftInvalidPointer, weftOutOfMemory. */
 WEFT_API weftResult_t weftStreamCreate(weftStream_t* stream);
 
-/* Waits for the stream's operations and frees it. Errors: weftInvalidPointer (NULL or destroyed), and what
- * the operations failed with; it is freed anyhow. */
+/* Waits for the stream's operations, and for the ends of its callbacks (weftStreamNotify), and frees it.
+ * Errors: weftInvalidPointer (NULL or destroyed), weftInvalidUsage (inside a callback), and what the
+ * operations failed with; then it is freed anyhow. */
 WEFT_API weftResult_t weftStreamDestroy(weftStream_t stream);
 
 /* Waits until every operation on the stream is complete. Returns the first failure since the last
@@ -499,9 +530,27 @@ WEFT_API weftResult_t weftStreamGetPosition(weftStream_t stream, uint64_t* posit
  * and errors as weftStreamSynchronize; weftInvalidArgument if the stream has not had so many. */
 WEFT_API weftResult_t weftStreamSynchronizeTo(weftStream_t stream, uint64_t position);
 
+/* Weft only. As weftStreamSynchronizeTo, for `timeoutSeconds` at most: weftInProgress if the operations are
+ * unfinished then. They go on. 0 looks once; INFINITY waits as long as it takes. Further errors:
+ * weftInvalidArgument (timeoutSeconds is negative or NaN). */
+WEFT_API weftResult_t weftStreamWait(weftStream_t stream, uint64_t position, double timeoutSeconds);
+
 /* weftSuccess when every operation on the stream is complete, weftInProgress when not; does not block and
  * does no harm in a loop. Errors: as weftStreamSynchronize. */
 WEFT_API weftResult_t weftStreamQuery(weftStream_t stream);
+
+/* Weft only. The same for the first `position` operations of the stream. Errors: as weftStreamSynchronizeTo.
+ */
+WEFT_API weftResult_t weftStreamQueryTo(weftStream_t stream, uint64_t position);
+
+/* Weft only. Calls `notify` once, as soon as every operation is complete that is on the stream now, those of
+ * an open group not among them. Does not block. The operations need nobody who waits. `notify` runs on a
+ * thread of the library, never inside this call, and may call every function but weftStreamDestroy. Callbacks
+ * of a process begin one after the other, those of one stream in the order of these calls. One that blocks
+ * delays the next by a millisecond, then another thread goes on. A failure is told by weftStreamSynchronize
+ * as well. For a poll loop, let `notify` write to an eventfd. Errors: weftInvalidPointer (NULL or destroyed,
+ * or `notify` is NULL). */
+WEFT_API weftResult_t weftStreamNotify(weftStream_t stream, weftNotify_t notify, void* arg);
 
 /* ---- collectives ----
  *
@@ -558,6 +607,30 @@ WEFT_API weftResult_t weftGather(const void* sendbuff, void* recvbuff, size_t co
  * + root × count. */
 WEFT_API weftResult_t weftScatter(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
                                   int root, weftComm_t comm, weftStream_t stream);
+
+/* Weft only, as the next two. AllGather whose ranks send different counts: recvbuff[displs[r] + i] of every
+ * rank = sendbuff[i] of rank r, i < recvcounts[r]. recvcounts and displs have n entries, in elements, and are
+ * read before the call returns. recvcounts is the same on all ranks; displs need not be. NULL for displs: the
+ * blocks lie one behind the other. Blocks may not overlap. In place when sendbuff == recvbuff + displs[rank].
+ * Further errors: weftInvalidArgument (blocks overlap). */
+WEFT_API weftResult_t weftAllGatherV(const void* sendbuff, void* recvbuff, const size_t* recvcounts,
+                                     const size_t* displs, weftDataType_t datatype, weftComm_t comm,
+                                     weftStream_t stream);
+
+/* recvbuff[i] of rank r = op over all ranks of sendbuff[displs[r] + i], i < recvcounts[r]; recvcounts and
+ * displs as of weftAllGatherV, but blocks that are only read may overlap. In place when recvbuff == sendbuff
+ * + displs[rank], and the other blocks are apart from that one. */
+WEFT_API weftResult_t weftReduceScatterV(const void* sendbuff, void* recvbuff, const size_t* recvcounts,
+                                         const size_t* displs, weftDataType_t datatype, weftRedOp_t op,
+                                         weftComm_t comm, weftStream_t stream);
+
+/* recvbuff[rdispls[r] + i] of rank s = sendbuff[sdispls[s] + i] of rank r, i < recvcounts[r]; sendcounts[s]
+ * of rank r is recvcounts[r] of rank s. Counts and displacements have n entries each, and are this rank's
+ * alone. NULL for displacements: the blocks lie one behind the other. Not in place. Further errors:
+ * weftInvalidArgument (blocks of recvbuff overlap; the own counts differ; in place). */
+WEFT_API weftResult_t weftAlltoAllV(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls,
+                                    void* recvbuff, const size_t* recvcounts, const size_t* rdispls,
+                                    weftDataType_t datatype, weftComm_t comm, weftStream_t stream);
 
 /* Sends `count` elements to rank `peer`, which must call weftRecv with the same count and type. Sends from
  * one rank to another match receives in the order of the calls. The call may complete only when the peer

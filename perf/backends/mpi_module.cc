@@ -37,7 +37,7 @@ bool describe(const Call& call, bool reduces, Elements* elements) {
   const MPI_Datatype types[] = {MPI_INT8_T,  MPI_UINT8_T,       MPI_INT32_T,       MPI_UINT32_T,
                                 MPI_INT64_T, MPI_UINT64_T,      MPI_DATATYPE_NULL, MPI_FLOAT,
                                 MPI_DOUBLE,  MPI_DATATYPE_NULL, MPI_DATATYPE_NULL, MPI_DATATYPE_NULL};
-  const MPI_Op operators[] = {MPI_SUM, MPI_PROD, MPI_MAX, MPI_MIN};
+  const MPI_Op operators[] = {MPI_SUM, MPI_PROD, MPI_MAX, MPI_MIN, MPI_OP_NULL, MPI_BAND, MPI_BOR, MPI_BXOR};
   elements->bytes = call.count * size_of(call.type);
   const size_t count = reduces ? call.count : elements->bytes;
   if (count > INT_MAX) return refuse("MPI counts in int: the call has " + std::to_string(count)), false;
@@ -45,7 +45,8 @@ bool describe(const Call& call, bool reduces, Elements* elements) {
   if (!reduces) return true;
   elements->type = types[call.type];
   if (elements->type == MPI_DATATYPE_NULL) return refuse("MPI does not add 8- and 16-bit floats"), false;
-  if (call.op > weftMin) return refuse("MPI has no average and no pre-multiplied sum"), false;
+  if (call.op == weftAvg || call.op >= weftNumOps)
+    return refuse("MPI has no average and no pre-multiplied sum"), false;
   elements->op = operators[call.op];
   return true;
 }

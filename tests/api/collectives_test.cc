@@ -210,7 +210,8 @@ void check_operators(Rank& me, weftDataType_t type) {
   const size_t count = 999;
   std::vector<T> send(count), recv(count);
   for (size_t i = 0; i < count; ++i) send[i] = static_cast<T>((me.rank + 2) + static_cast<int>(i % 5));
-  for (weftRedOp_t op : {weftSum, weftProd, weftMax, weftMin, weftAvg}) {
+  for (weftRedOp_t op : {weftSum, weftProd, weftMax, weftMin, weftAvg, weftBand, weftBor, weftBxor}) {
+    if (std::is_floating_point_v<T> && op >= weftBand) continue;
     WEFT_OK(weftAllReduce(send.data(), recv.data(), count, type, op, me.comm, nullptr));
     for (size_t i = 0; i < count; ++i) {
       T expected = static_cast<T>(2 + static_cast<int>(i % 5));
@@ -220,6 +221,11 @@ void check_operators(Rank& me, weftDataType_t type) {
         if (op == weftProd) expected = static_cast<T>(expected * x);
         if (op == weftMax) expected = std::max(expected, x);
         if (op == weftMin) expected = std::min(expected, x);
+        if constexpr (std::is_integral_v<T>) {
+          if (op == weftBand) expected = static_cast<T>(expected & x);
+          if (op == weftBor) expected = static_cast<T>(expected | x);
+          if (op == weftBxor) expected = static_cast<T>(expected ^ x);
+        }
       }
       if (op == weftAvg) expected = static_cast<T>(expected / static_cast<T>(me.size));
       ASSERT_EQ(recv[i], expected) << "type " << type << " op " << op;
@@ -237,6 +243,20 @@ TEST(Types, EveryWideTypeWithEveryOperator) {
     check_operators<uint64_t>(me, weftUint64);
     check_operators<float>(me, weftFloat);
     check_operators<double>(me, weftDouble);
+  });
+}
+
+TEST(Types, FloatsHaveNoBitwiseOperators) {
+  run_ranks(blocks(1, 1), [](Rank& me) {
+    double x = 1;
+    for (const weftRedOp_t op : {weftBand, weftBor, weftBxor})
+      for (const weftDataType_t type :
+           {weftHalf, weftFloat, weftDouble, weftBfloat16, weftFloat8e4m3, weftFloat8e5m2})
+        EXPECT_EQ(weftAllReduce(&x, &x, 1, type, op, me.comm, nullptr), weftInvalidOp);
+    EXPECT_NE(
+        std::string(weftGetLastError(nullptr)).find("bxor, a bitwise operator, which f8e5m2 does not have"),
+        std::string::npos)
+        << weftGetLastError(nullptr);
   });
 }
 

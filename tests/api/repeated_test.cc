@@ -80,8 +80,8 @@ TEST_P(Repeated, ALongRowFromARoot) {
   });
 }
 
-// What a rank keeps of a short call depends on its place: it may be brief there and not on others. All have
-// to choose alike whatever it is that they have kept, and from which row.
+// What a rank keeps of a short call depends on its place: it may be fast-path there and not on others. All
+// have to choose alike whatever it is that they have kept, and from which row.
 TEST_P(Repeated, ShortCallsBetweenOthersCountForAllAlike) {
   run_ranks(GetParam(), [](Rank& me) {
     std::vector<int32_t> data(256 << 10);

@@ -183,7 +183,8 @@ void check_operators(Rank& me, const DeviceStream& stream, weftDataType_t type) 
   std::vector<T> mine(count);
   for (size_t i = 0; i < count; ++i) mine[i] = static_cast<T>((me.rank + 2) + static_cast<int>(i % 5));
   const DeviceArray<T> send(mine), recv(count);
-  for (weftRedOp_t op : {weftSum, weftProd, weftMax, weftMin, weftAvg}) {
+  for (weftRedOp_t op : {weftSum, weftProd, weftMax, weftMin, weftAvg, weftBand, weftBor, weftBxor}) {
+    if (std::is_floating_point_v<T> && op >= weftBand) continue;
     WEFT_OK(weftAllReduce(send.data(), recv.data(), count, type, op, me.comm, stream.weft()));
     stream.synchronize();
     std::vector<T> expected(count);
@@ -195,6 +196,11 @@ void check_operators(Rank& me, const DeviceStream& stream, weftDataType_t type) 
         if (op == weftProd) e = static_cast<T>(e * x);
         if (op == weftMax) e = std::max(e, x);
         if (op == weftMin) e = std::min(e, x);
+        if constexpr (std::is_integral_v<T>) {
+          if (op == weftBand) e = static_cast<T>(e & x);
+          if (op == weftBor) e = static_cast<T>(e | x);
+          if (op == weftBxor) e = static_cast<T>(e ^ x);
+        }
       }
       if (op == weftAvg) e = static_cast<T>(e / static_cast<T>(me.size));
     }
@@ -216,6 +222,50 @@ TEST(DeviceTypes, EveryWideTypeWithEveryOperator) {
         check_operators<uint64_t>(me, stream, weftUint64);
         check_operators<float>(me, stream, weftFloat);
         check_operators<double>(me, stream, weftDouble);
+      },
+      on_device);
+}
+
+// As groups of transfers and reductions.
+TEST(DeviceUneven, CollectivesMoveBlocksOfTheirOwnSizes) {
+  WEFT_NEED_DEVICE();
+  run_ranks(
+      blocks(2, 2),
+      [](Rank& me) {
+        const DeviceStream stream;
+        const std::vector<size_t> counts = {5, 0, 70'000, 900}, places = {75'000, 3, 10, 71'000};
+        const size_t own = counts[static_cast<size_t>(me.rank)];
+        std::vector<int32_t> mine(own + 1), all(76'000);
+        for (size_t k = 0; k < own; ++k) mine[k] = me.rank * 1'000'000 + static_cast<int32_t>(k);
+        for (int r = 0; r < me.size; ++r)
+          for (size_t k = 0; k < counts[r]; ++k)
+            all[places[r] + k] = r * 1'000'000 + static_cast<int32_t>(k) + me.rank;
+        const DeviceArray<int32_t> send(mine), gathered(all.size()), input(all), reduced(own + 1);
+        WEFT_OK(weftAllGatherV(send.data(), gathered.data(), counts.data(), places.data(), weftInt32, me.comm,
+                               stream.weft()));
+        WEFT_OK(weftReduceScatterV(input.data(), reduced.data(), counts.data(), places.data(), weftInt32,
+                                   weftSum, me.comm, stream.weft()));
+        stream.synchronize();
+        const std::vector<int32_t> got = gathered.get(), sums = reduced.get();
+        for (int r = 0; r < me.size; ++r)
+          for (size_t k = 0; k < counts[r]; ++k)
+            ASSERT_EQ(got[places[r] + k], r * 1'000'000 + static_cast<int32_t>(k));
+        for (size_t k = 0; k < own; ++k)
+          ASSERT_EQ(sums[k], me.size * (me.rank * 1'000'000 + static_cast<int32_t>(k)) + 6);
+        // Rank a gives a + b elements to rank b.
+        std::vector<size_t> both;
+        std::vector<int32_t> given;
+        for (int r = 0; r < me.size; ++r) {
+          both.push_back(static_cast<size_t>(me.rank + r));
+          given.insert(given.end(), both.back(), 10 * me.rank + r);
+        }
+        const DeviceArray<int32_t> from(given), into(given.size());
+        WEFT_OK(weftAlltoAllV(from.data(), both.data(), nullptr, into.data(), both.data(), nullptr, weftInt32,
+                              me.comm, stream.weft()));
+        stream.synchronize();
+        std::vector<int32_t> expected;
+        for (int r = 0; r < me.size; ++r) expected.insert(expected.end(), both[r], 10 * r + me.rank);
+        EXPECT_EQ(into.get(), expected);
       },
       on_device);
 }

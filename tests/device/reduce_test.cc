@@ -97,7 +97,9 @@ TEST_P(Reduce, IsTheReferenceForEverySliceAlignmentAndAliasing) {
   constexpr std::pair<size_t, size_t> kSlices[] = {
       {0, kCount}, {1, 4097}, {7, 1025}, {3, 257}, {11, 129}, {2, 65}, {5, 64}, {9, 33}, {4, 31},
       {6, 17},     {8, 15},   {10, 7},   {1, 5},   {2, 4},    {3, 3},  {4, 2},  {5, 1},  {0, 0}};
-  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min, ReduceOp::avg}) {
+  for (int o = 0; o < kReduceOps; ++o) {
+    const auto op = static_cast<ReduceOp>(o);
+    if (!applies(op, GetParam())) continue;
     for (const Order order : {Order::sequential, Order::tree}) {
       for (const int n : {1, 2, 3, 5, 8}) {
         Problem p({GetParam(), op, order, op == ReduceOp::avg ? static_cast<uint32_t>(n) : 1u}, n, kCount);
@@ -229,7 +231,9 @@ TEST_P(Reduce, MaxAndMinPassOverNan) {
 TEST_P(Reduce, EveryPairOfAByte) {
   const DataType type = GetParam();
   if (size_of(type) != 1) GTEST_SKIP() << "only for types of one byte";
-  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, ReduceOp::min, ReduceOp::avg}) {
+  for (int o = 0; o < kReduceOps; ++o) {
+    const auto op = static_cast<ReduceOp>(o);
+    if (!applies(op, GetParam())) continue;
     std::vector<unsigned char> a(65536), b(65536);
     for (size_t i = 0; i < a.size(); ++i)
       a[i] = static_cast<unsigned char>(i), b[i] = static_cast<unsigned char>(i >> 8);
@@ -333,6 +337,7 @@ TEST(Names, AreThoseOfNcclTests) {
   EXPECT_STREQ(name_of(DataType::float8e5m2), "f8e5m2");
   EXPECT_STREQ(name_of(static_cast<DataType>(12)), "unknown");
   EXPECT_STREQ(name_of(ReduceOp::avg), "avg");
+  EXPECT_STREQ(name_of(ReduceOp::bxor), "bxor");
 }
 
 }  // namespace

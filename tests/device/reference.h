@@ -138,6 +138,9 @@ uint64_t reduce_integers(const Reduction& r, std::span<const uint64_t> elements)
       case ReduceOp::prod: result = static_cast<T>(static_cast<uint64_t>(result) * bits); break;
       case ReduceOp::max: result = std::max(result, value); break;
       case ReduceOp::min: result = std::min(result, value); break;
+      case ReduceOp::band: result = static_cast<T>(static_cast<uint64_t>(result) & bits); break;
+      case ReduceOp::bor: result = static_cast<T>(static_cast<uint64_t>(result) | bits); break;
+      case ReduceOp::bxor: result = static_cast<T>(static_cast<uint64_t>(result) ^ bits); break;
       default: result = static_cast<T>(static_cast<uint64_t>(result) + bits);
     }
   }

@@ -23,7 +23,7 @@ class FastPath : public testing::Test {
     ASSERT_TRUE(job_.comm(0).run(in_place(Collective::all_reduce, &value, 1)).ok());
     EXPECT_EQ(value, 3);
     (void)job_.turn(1);
-    ASSERT_TRUE(first->finished);
+    ASSERT_TRUE(first->end.finished);
     events_ = job_.context(0).events();
   }
 
@@ -59,7 +59,7 @@ TEST_F(FastPath, ACallWhoseMessagesAreThereNeedsNoTurn) {
     EXPECT_EQ(value, 3);
     EXPECT_TRUE(job_.comm(0).operations().empty());
     (void)job_.turn(1);
-    EXPECT_TRUE(other->finished);
+    EXPECT_TRUE(other->end.finished);
   }
   EXPECT_TRUE(stayed_on_it());
 }
@@ -73,7 +73,7 @@ TEST_F(FastPath, ACallWhoseMessageIsLateBecomesActiveAndRepeatsNothing) {
   {
     const Lock lock = job_.context(0).lock();
     const Operation& op = *job_.comm(0).operations().front();
-    EXPECT_EQ(awaited_peers(op), std::vector<int>{1});
+    EXPECT_EQ(op.progress.awaited_peers(*op.tables), std::vector<int>{1});
     EXPECT_EQ(op.progress.puts_started, 1u);
     EXPECT_EQ(op.progress.puts_open, 0u);
   }
@@ -119,13 +119,13 @@ TEST_F(FastPath, WhatHasComeEarlyIsFound) {
 TEST_F(FastPath, OtherOperationsInFlightGoOnMeanwhile) {
   int32_t word = 0, theirs = 42;
   Operation* const receives = job_.begin(0, in_place(Collective::recv, &word, 1, 1));
-  EXPECT_FALSE(receives->finished);
+  EXPECT_FALSE(receives->end.finished);
   job_.begin(1, in_place(Collective::send, &theirs, 1, 0));
   sum(1);
   int32_t value;
   ASSERT_TRUE(call(value).ok());
   EXPECT_EQ(value, 3);
-  EXPECT_TRUE(receives->finished);
+  EXPECT_TRUE(receives->end.finished);
   EXPECT_EQ(word, 42);
   EXPECT_FALSE(stayed_on_it());
 }
@@ -145,7 +145,8 @@ TEST_F(FastPath, AFullQueueOfThePeerMakesTheCallActive) {
   });
   {
     const Lock lock = job_.context(0).lock();
-    EXPECT_EQ(awaited_peers(*job_.comm(0).operations().front()), std::vector<int>{1}) << "it waits for room";
+    const Operation& op = *job_.comm(0).operations().front();
+    EXPECT_EQ(op.progress.awaited_peers(*op.tables), std::vector<int>{1}) << "it waits for room";
     job_.comm(0).fail(fail(Code::aborted, "enough"), false);
   }
   caller.join();

@@ -382,8 +382,7 @@ TEST(InFlight, APeerThatCouldNotBeReachedStaysSoUntilTheReasonIsHeard) {
       Lock lock = comm.context().lock();
       Operation* const op =
           wait_for(comm, lock, [](const Operation& candidate) { return candidate.started; });
-      op->health.set_unreachable(fail(Code::remote_error, "its memory is gone"), now_ns(),
-                                 comm.context().events());
+      op->health.set_unreachable(fail(Code::remote_error, "its memory is gone"), now_ns());
     }
     marked.arrive_and_wait();
     const Status received = stream.synchronize();

@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "engine/run/message_kind.h"
 #include "engine/scripted_job.h"
 
 namespace weft::engine {
@@ -50,7 +51,7 @@ class Collected {
   /// What rank `rank` should have, or "" if it has that.
   std::string wrong(int rank) const {
     const auto ranks = static_cast<int32_t>(job_.ranks());
-    if (!ops[rank]->status.ok()) return ops[rank]->status.message();
+    if (!ops[rank]->end.status.ok()) return ops[rank]->end.status.message();
     for (size_t i = 0; i < out_[rank].size(); ++i) {
       const auto at = static_cast<int32_t>(i), count = static_cast<int32_t>(count_);
       int32_t expected = 0;
@@ -147,7 +148,7 @@ TEST(Interpreter, AYoungerOperationMayEndBeforeAnOlderOne) {
   ASSERT_EQ(held.size(), 2u);
   job.settle();
   younger.expect_right();
-  EXPECT_FALSE(older.ops[0]->finished || older.ops[1]->finished);
+  EXPECT_FALSE(older.ops[0]->end.finished || older.ops[1]->end.finished);
   for (const auto& what : held) job.network.forge(what);
   job.settle();
   older.expect_right();
@@ -217,20 +218,20 @@ TEST(Interpreter, AnOperationWaitsForAMissingMessageAndNamesItsSender) {
   auto& flight = job.network.flight();
   flight.erase(flight.begin() + static_cast<std::ptrdiff_t>(job.network.find(2, 0)));
   job.settle();
-  EXPECT_FALSE(sums.ops[0]->finished);
-  EXPECT_FALSE(sums.ops[0]->may_move);
-  EXPECT_EQ(awaited_peers(*sums.ops[0]), std::vector<int>{2});
-  EXPECT_TRUE(deals_with(*sums.ops[0], 2));
-  EXPECT_FALSE(deals_with(*sums.ops[0], 1));
-  EXPECT_TRUE(sums.ops[1]->finished && sums.ops[2]->finished);
+  EXPECT_FALSE(sums.ops[0]->end.finished);
+  EXPECT_FALSE(sums.ops[0]->progress.may_move);
+  EXPECT_EQ(sums.ops[0]->progress.awaited_peers(*sums.ops[0]->tables), std::vector<int>{2});
+  EXPECT_TRUE(sums.ops[0]->progress.deals_with(2, *sums.ops[0]->tables));
+  EXPECT_FALSE(sums.ops[0]->progress.deals_with(1, *sums.ops[0]->tables));
+  EXPECT_TRUE(sums.ops[1]->end.finished && sums.ops[2]->end.finished);
 }
 
 TEST(Interpreter, ATransferDealsWithItsPeerAlone) {
   ScriptedJob job({.nodes = {0, 1, 2}});
   Transfer transfer(job, kLong);
   const Operation& sends = *transfer.send();
-  EXPECT_TRUE(deals_with(sends, 1));
-  EXPECT_FALSE(deals_with(sends, 2));
+  EXPECT_TRUE(sends.progress.deals_with(1, *sends.tables));
+  EXPECT_FALSE(sends.progress.deals_with(2, *sends.tables));
 }
 
 TEST(Interpreter, APutWaitsUntilItsTargetIsExposed) {
@@ -238,7 +239,7 @@ TEST(Interpreter, APutWaitsUntilItsTargetIsExposed) {
   Transfer transfer(job, kLong);
   Operation* const sends = transfer.send();
   EXPECT_TRUE(job.network.flight().empty()) << "where to is not known";
-  EXPECT_EQ(awaited_peers(*sends), std::vector<int>{1});
+  EXPECT_EQ(sends->progress.awaited_peers(*sends->tables), std::vector<int>{1});
   Operation* const receives = transfer.recv();
   ASSERT_EQ(job.network.flight().size(), 1u);
   EXPECT_FALSE(job.network.flight()[0].is_put);
@@ -247,7 +248,7 @@ TEST(Interpreter, APutWaitsUntilItsTargetIsExposed) {
   ASSERT_FALSE(job.network.flight().empty());
   EXPECT_TRUE(job.network.flight()[0].is_put);
   job.settle();
-  EXPECT_TRUE(sends->finished && receives->finished);
+  EXPECT_TRUE(sends->end.finished && receives->end.finished);
   EXPECT_EQ(transfer.target, transfer.source);
   EXPECT_EQ(job.network.stray_puts(), 0u);
 }
@@ -259,17 +260,17 @@ TEST(Interpreter, ASenderEndsWhenTheSourceOfItsPutMayBeReused) {
   Operation* const receives = transfer.recv();
   Operation* const sends = transfer.send();
   job.settle();
-  EXPECT_TRUE(receives->finished);
-  EXPECT_FALSE(sends->finished);
-  EXPECT_GT(sends->puts_open, 0u);
-  EXPECT_EQ(awaited_peers(*sends), std::vector<int>{1});
+  EXPECT_TRUE(receives->end.finished);
+  EXPECT_FALSE(sends->end.finished);
+  EXPECT_GT(sends->progress.puts_open, 0u);
+  EXPECT_EQ(sends->progress.awaited_peers(*sends->tables), std::vector<int>{1});
   while (job.network.incomplete() > 0) {
-    EXPECT_FALSE(sends->finished);
+    EXPECT_FALSE(sends->end.finished);
     job.network.complete_put();
     (void)job.turn(0);
   }
-  EXPECT_TRUE(sends->finished);
-  EXPECT_TRUE(sends->status.ok());
+  EXPECT_TRUE(sends->end.finished);
+  EXPECT_TRUE(sends->end.status.ok());
 }
 
 TEST(Interpreter, AFailedOperationForgetsItsPuts) {
@@ -284,7 +285,7 @@ TEST(Interpreter, AFailedOperationForgetsItsPuts) {
     const Lock lock = job.context(0).lock();
     job.comm(0).fail(fail(Code::aborted, "enough"), false);
   }
-  EXPECT_TRUE(sends->finished);
+  EXPECT_TRUE(sends->end.finished);
   for (const auto& what : job.network.flight()) EXPECT_EQ(what.done, nullptr);
 }
 
@@ -296,10 +297,10 @@ TEST(Interpreter, ABusyTransportHoldsUpOnlyTheStepsThatNeedIt) {
   job.network.busy = {{0, 1}};
   sums.begin_all();
   job.settle();
-  EXPECT_FALSE(sums.ops[1]->finished);
-  EXPECT_TRUE(sums.ops[0]->may_move) << "room may come without a message";
-  EXPECT_EQ(awaited_peers(*sums.ops[0]), std::vector<int>{1});
-  EXPECT_EQ(awaited_peers(*sums.ops[1]), std::vector<int>{0});
+  EXPECT_FALSE(sums.ops[1]->end.finished);
+  EXPECT_TRUE(sums.ops[0]->progress.may_move) << "room may come without a message";
+  EXPECT_EQ(sums.ops[0]->progress.awaited_peers(*sums.ops[0]->tables), std::vector<int>{1});
+  EXPECT_EQ(sums.ops[1]->progress.awaited_peers(*sums.ops[1]->tables), std::vector<int>{0});
   job.network.busy.clear();
   (void)job.turn(0);
   ASSERT_FALSE(job.network.flight().empty());
@@ -319,10 +320,10 @@ TEST(Interpreter, APutThatWasRefusedIsTriedAgain) {
   (void)job.turn(0);
   (void)job.turn(0);
   EXPECT_TRUE(job.network.flight().empty());
-  EXPECT_EQ(sends->puts_started, 0u);
+  EXPECT_EQ(sends->progress.puts_started, 0u);
   job.network.busy.clear();
   job.settle();
-  EXPECT_TRUE(sends->finished && receives->finished);
+  EXPECT_TRUE(sends->end.finished && receives->end.finished);
   EXPECT_EQ(transfer.target, transfer.source);
 }
 
@@ -353,14 +354,14 @@ TEST(Interpreter, AnUnknownNotificationFailsTheCommunicator) {
   EXPECT_EQ(job.failure(0).code(), Code::internal_error);
   EXPECT_NE(job.failure(0).message().find("rank 1 sent notification 99"), std::string::npos)
       << job.failure(0).message();
-  EXPECT_TRUE(sums.ops[0]->finished);
+  EXPECT_TRUE(sums.ops[0]->end.finished);
 }
 
 TEST(Interpreter, APayloadThatDoesNotFitFailsTheCommunicatorAndWritesNothing) {
   ScriptedJob job({.nodes = {0, 1}, .algorithm = "allreduce=one_hop"});
   Collected sums(job, Collective::all_reduce, 4);
   sums.begin(0);
-  const uint64_t end = sums.ops[0]->base_bytes[2];
+  const uint64_t end = sums.ops[0]->memory.bytes[2];
   job.network.forge(message_for(*sums.ops[0], MessageKind::data, 0, end - 8, std::vector<std::byte>(16)));
   job.network.deliver(job.network.find(1, 0));
   (void)job.turn(0);
@@ -380,7 +381,7 @@ class Unreachable : public testing::Test {
     transfer_.send();
     receives_ = transfer_.recv();
     job_.settle();
-    EXPECT_FALSE(receives_->finished);
+    EXPECT_FALSE(receives_->end.finished);
   }
   ScriptedJob job_{{.nodes = {0, 0}}};
   Transfer transfer_{job_, 200'000};
@@ -397,22 +398,22 @@ TEST_F(Unreachable, AStepThatCouldNotReachItsPeerIsNotTriedAgain) {
 
 TEST_F(Unreachable, ItIsSaidAfterTheTimeOfGrace) {
   job_.look(1, before_ + 99 * kMs);
-  EXPECT_FALSE(receives_->finished);
+  EXPECT_FALSE(receives_->end.finished);
   job_.look(1, before_ + 999 * kMs);
-  EXPECT_FALSE(receives_->finished) << "something has moved since";
+  EXPECT_FALSE(receives_->end.finished) << "something has moved since";
   job_.look(1, now_ns() + 1500 * kMs);
-  ASSERT_TRUE(receives_->finished);
-  EXPECT_EQ(receives_->status.code(), Code::remote_error);
-  EXPECT_EQ(receives_->status.message(),
+  ASSERT_TRUE(receives_->end.finished);
+  EXPECT_EQ(receives_->end.status.code(), Code::remote_error);
+  EXPECT_EQ(receives_->end.status.message(),
             "Recv of 200000 int32 from rank 0 on communicator world: its memory is gone");
 }
 
 TEST_F(Unreachable, WhyAPeerFailedIsBetterThanThatItWasNotReached) {
   job_.context(1).failures().on_failed(0, job_.comm(1).id(), "out of cheese");
-  EXPECT_TRUE(receives_->finished);
-  EXPECT_EQ(receives_->status.code(), Code::remote_error);
-  EXPECT_NE(receives_->status.message().find("rank 0 reports: out of cheese"), std::string::npos)
-      << receives_->status.message();
+  EXPECT_TRUE(receives_->end.finished);
+  EXPECT_EQ(receives_->end.status.code(), Code::remote_error);
+  EXPECT_NE(receives_->end.status.message().find("rank 0 reports: out of cheese"), std::string::npos)
+      << receives_->end.status.message();
 }
 
 // ---- Peers that are lost
@@ -441,22 +442,23 @@ TEST(Interpreter, APeerLostAtAnyStepFailsWhoWaitsForItByName) {
       const int64_t before = now_ns();
       job.network.lose(rank, 2, fail(Code::remote_error, "its connection has ended"));
       (void)job.turn(rank);
-      const bool waits = !sums.ops[rank]->finished;
-      const std::vector<int> awaited = waits ? awaited_peers(*sums.ops[rank]) : std::vector<int>{};
+      const bool waits = !sums.ops[rank]->end.finished;
+      const std::vector<int> awaited =
+          waits ? sums.ops[rank]->progress.awaited_peers(*sums.ops[rank]->tables) : std::vector<int>{};
       job.look(rank, before + 99 * kMs);
-      EXPECT_EQ(sums.ops[rank]->finished, !waits) << "in its time of grace";
+      EXPECT_EQ(sums.ops[rank]->end.finished, !waits) << "in its time of grace";
       job.look(rank, now_ns() + 150 * kMs);
       if (!waits) {
         EXPECT_EQ(sums.wrong(rank), "");
         ++succeeded;
       } else if (std::find(awaited.begin(), awaited.end(), 2) != awaited.end()) {
-        ASSERT_TRUE(sums.ops[rank]->finished);
-        EXPECT_NE(sums.ops[rank]->status.message().find("rank 2 has gone: its connection has ended"),
+        ASSERT_TRUE(sums.ops[rank]->end.finished);
+        EXPECT_NE(sums.ops[rank]->end.status.message().find("rank 2 has gone: its connection has ended"),
                   std::string::npos)
-            << sums.ops[rank]->status.message();
+            << sums.ops[rank]->end.status.message();
         ++failed;
       } else {
-        EXPECT_FALSE(sums.ops[rank]->finished) << "it waits for another rank";
+        EXPECT_FALSE(sums.ops[rank]->end.finished) << "it waits for another rank";
       }
     }
     if (all_sent) break;
@@ -471,7 +473,7 @@ TEST(Interpreter, WhatIsOnItsWayFromADeadPeerStillCompletes) {
   Collected sums(job, Collective::all_reduce, 4);
   sums.begin_all();
   job.context(0).failures().on_dead(1, fail(Code::remote_error, "killed by signal 9"));
-  EXPECT_FALSE(sums.ops[0]->finished);
+  EXPECT_FALSE(sums.ops[0]->end.finished);
   job.settle();
   sums.expect_right();
   EXPECT_TRUE(job.failure(0).ok());

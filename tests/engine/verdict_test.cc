@@ -81,7 +81,7 @@ TEST_F(VerdictOf, AMessageOfAnotherCallIsSaidWithoutAnAnswerToo) {
 TEST_F(VerdictOf, AMessageForACallThatHasEndedNamesBothCalls) {
   Operation* const root = call(0, Collective::broadcast, 4);
   job_.settle();
-  ASSERT_TRUE(root->finished);
+  ASSERT_TRUE(root->end.finished);
   call(1, Collective::all_reduce, 4);
   job_.settle();
   job_.conclude(0);

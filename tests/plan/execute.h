@@ -8,6 +8,7 @@
 
 #include "device/reduce.h"
 #include "plan/plan.h"
+#include "plan/uneven.h"
 
 namespace weft::plan::testing {
 
@@ -52,9 +53,14 @@ class Execution {
     std::vector<uint32_t> next;       // by lane
   };
 
-  char* at(const Region& region) {
-    return ranks_[static_cast<size_t>(region.rank)].memory[static_cast<int>(region.space)].data() +
-           region.offset;
+  /// Where a region is that rank `by` names.
+  char* at(int by, const Region& region) {
+    Rank& owner = ranks_[static_cast<size_t>(region.rank)];
+    const uint64_t begin =
+        by == region.rank
+            ? 0
+            : shared_block(plans_[static_cast<size_t>(region.rank)].request, region.space, by).begin;
+    return owner.memory[static_cast<int>(region.space)].data() + begin + region.offset;
   }
 
   bool advance() {
@@ -79,7 +85,9 @@ class Execution {
     switch (step.kind) {
       case StepKind::wait: return ranks_[r].arrived[plan.wait_begin[step.peer] + step.tag];
       case StepKind::put:
-      case StepKind::copy: std::memcpy(at(step.dst), at(plan.sources_of(step)[0]), step.bytes); break;
+      case StepKind::copy:
+        std::memcpy(at(plan.rank, step.dst), at(plan.rank, plan.sources_of(step)[0]), step.bytes);
+        break;
       case StepKind::reduce: reduce(plan, step); break;
       case StepKind::signal: break;
     }
@@ -91,12 +99,12 @@ class Execution {
 
   void reduce(const Plan& plan, const Step& step) {
     std::vector<const void*> sources;
-    for (const Region& source : plan.sources_of(step)) sources.push_back(at(source));
+    for (const Region& source : plan.sources_of(step)) sources.push_back(at(plan.rank, source));
     device::Reduction reduction{type_, op_};
     if (plan.request.strict) reduction.order = device::Order::tree;
     if (op_ == device::ReduceOp::avg && step.final) reduction.divisor = static_cast<uint32_t>(plan.ranks);
     reduction.weights = plan.contributions_of(step).data();
-    device::reduce(reduction, at(step.dst), sources.data(), static_cast<int>(sources.size()),
+    device::reduce(reduction, at(plan.rank, step.dst), sources.data(), static_cast<int>(sources.size()),
                    step.bytes / device::size_of(type_));
   }
 

@@ -27,7 +27,7 @@ const std::vector<Part>& parts() {
       {"tier", {"gb_per_s"}},
       {"engines{}",
        {"gather_gb_per_s", "reduce_gb_per_s", "all_reduce_gb_per_s", "all_reduce_latency_us",
-        "intra_gb_per_s", "hidden", "multiprocessors", "gradient_bits"}},
+        "intra_gb_per_s", "hidden", "multiprocessors", "gradient_bits", "scatters_transfers", "fuses_sums"}},
       {"machine",
        {"name", "intra", "inter", "net", "memory", "nic_bytes_per_us", "crossing", "burst_bytes", "rails",
         "nic_message_us", "stripe_bytes", "engines", "engine_us", "cores", "switch_us", "step_us",
@@ -221,6 +221,11 @@ Result<EngineRates> read_engine(const Section& part, const std::string& name) {
   LOOM_TRY(part.whole_number("gradient_bits", 16, 32, bits));
   if (bits != 16 && bits != 32)
     return fail(Code::invalid_argument, "engines.{}.gradient_bits is {}, must be 16 or 32", name, bits);
+  int64_t scatters = 0, fuses = 0;
+  LOOM_TRY(part.whole_number("scatters_transfers", 0, 1, scatters));
+  LOOM_TRY(part.whole_number("fuses_sums", 0, 1, fuses));
+  engine.scatters_transfers = scatters == 1;
+  engine.fuses_sums = fuses == 1;
   engine.multiprocessors = static_cast<int>(multiprocessors);
   engine.gradient_bits = static_cast<int>(bits);
   return engine;

@@ -133,6 +133,8 @@ program::Machine machine_of(const Cluster& cluster, const Assumptions& assumptio
   traffic.all_reduce_bandwidth = engine.all_reduce_bandwidth;
   traffic.all_reduce_latency_us = engine.all_reduce_latency_us;
   traffic.hidden = engine.hidden;
+  traffic.scatters_transfers = engine.scatters_transfers;
+  traffic.fuses_sums = engine.fuses_sums;
   if (compute.multiprocessors > 0)
     traffic.multiprocessors =
         std::min(0.9, static_cast<double>(engine.multiprocessors) / compute.multiprocessors);

@@ -94,7 +94,11 @@ LinkTime Communication::to_one_peer(const Instruction& instruction, int stage) c
   for (int place = node * machine_.ranks_per_node;
        place < std::min(layout_.ranks(), (node + 1) * machine_.ranks_per_node); ++place)
     sharing += layout_.coordinates(place).stage == stage;
-  return {true, latency_us(true), bytes * sharing / (machine_.inter_bandwidth * machine_.interfaces) * 1e6};
+  // Of tensor ranks that scatter it one sends what all have, and they gather it in their node.
+  const int parts = machine_.traffic.scatters_transfers && !tie ? job_.tensor_degree : 1;
+  const double gathered = volume(Op::gather, bytes, parts) / machine_.intra_bandwidth * 1e6;
+  return {true, latency_us(true) + gathered,
+          bytes * sharing / parts / (machine_.inter_bandwidth * machine_.interfaces) * 1e6};
 }
 
 /// What the engine is known to take for so many bytes into or out of each node.
@@ -119,7 +123,11 @@ LinkTime Communication::collective(Op op, double bytes, const Shape& shape) cons
                                             : bytes * (shape.ranks - shape.here) / shape.ranks);
   LinkTime time{true, latency_us(true) * hops,
                 through / (machine_.inter_bandwidth * machine_.interfaces) * 1e6};
-  std::optional<double> known = engine_us(op, through);
+  // An inner node of a library's trees, and each node of its rings, sends all bytes twice; of two nodes,
+  // once.
+  const double by_engine =
+      op == Op::all_reduce ? shape.sharing * bytes * std::min(shape.nodes - 1, 2) : through;
+  std::optional<double> known = engine_us(op, by_engine);
   if (!known && machine_.plans && shape.even) {
     using Kind = CollectiveShape::Kind;
     const Kind kind = op == Op::all_reduce ? Kind::all_reduce

@@ -45,6 +45,10 @@ struct Traffic {
   double hidden = 1;           // part of a collective's time that computing goes on behind
   double multiprocessors = 0;  // part of the device's that a collective in flight takes from computing
   int gradient_bytes = 4;      // of an element of a gradient that travels
+  /// Whether each tensor rank sends its part of a stage's output, which the next stage's gather in their
+  /// node.
+  bool scatters_transfers = false;
+  bool fuses_sums = false;  // whether products add to the sum of gradients as they write
 };
 
 struct Machine {

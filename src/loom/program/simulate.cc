@@ -6,6 +6,7 @@
 #include <queue>
 #include <span>
 #include <tuple>
+#include <utility>
 
 #include "program/collective_cost.h"
 #include "program/links.h"
@@ -71,6 +72,7 @@ class Simulation {
     std::vector<bool> over;                   // of each instruction on another lane
     double arrived_us = -1;                   // at the norm; -1: not yet
     bool called = false;                      // for the next instruction
+    double deferred_us = 0;                   // of AllReduces that the engine does not hide
     double wake_us = -1;                      // when it goes on by itself
     int collectives = 0;                      // in flight
     std::map<std::tuple<Op, int, int>, size_t>
@@ -108,9 +110,13 @@ class Simulation {
       if (!stage.called) {
         for (const int before : instruction.after)
           if (!stage.over[static_cast<size_t>(before)]) return;
-        if (instruction.op == Op::norm && !meet(s, now)) return;
+        if (instruction.op == Op::norm && stage.deferred_us == 0 && !meet(s, now)) return;
         stage.forecast.exposed_us += now - stage.now;
         stage.now = now;
+        if (instruction.op == Op::norm && stage.deferred_us > 0) {
+          hold(stage, std::exchange(stage.deferred_us, 0));
+          continue;
+        }
         if (is_called(instruction.op) && machine_.call_us > 0) {
           stage.called = true;
           stage.now += machine_.call_us;
@@ -155,15 +161,26 @@ class Simulation {
       return begin(queue, {false, 0, bytes / machine_.tier_bandwidth * 1e6}, way(s, kTier), Links::kNone,
                    {s, stage.next});
     }
-    const LinkTime time = communication_.time_of(*programs_[static_cast<size_t>(s)], instruction);
+    LinkTime time = communication_.time_of(*programs_[static_cast<size_t>(s)], instruction);
+    const double held = (1 - machine_.traffic.hidden) * time.alone_us();
+    // Gradients are reduced after the last backward pass: no stage waits for those of the stages behind it.
+    const bool deferred = instruction.op == Op::all_reduce && held > 0;
+    if (deferred) {
+      stage.deferred_us += held;
+      time.latency_us *= machine_.traffic.hidden;
+      time.work_us *= machine_.traffic.hidden;
+    }
     ++stage.collectives;
     begin(queue, time, way(s, time.between_nodes ? kOut : kInside),
           time.between_nodes ? way(s, kIn) : Links::kNone, {s, stage.next});
-    if (machine_.traffic.hidden >= 1) return;
-    const double held = (1 - machine_.traffic.hidden) * time.alone_us();
-    stage.forecast.held_us[stage.next] = held;
-    stage.forecast.exposed_us += held;
-    stage.now += held;
+    if (held > 0 && !deferred) hold(stage, held);
+  }
+
+  /// The rank waits at its next instruction for what its engine does not hide.
+  static void hold(Stage& stage, double us) {
+    stage.forecast.held_us[stage.next] = us;
+    stage.forecast.exposed_us += us;
+    stage.now += us;
   }
 
   void compute(int s, const Instruction& instruction) {
@@ -171,7 +188,8 @@ class Simulation {
     double duration = 0;
     if (is_compute(instruction.op)) {
       // Work of multiprocessors that a collective has taken is left to the others.
-      const double left = 1 - (stage.collectives > 0 ? machine_.traffic.multiprocessors : 0);
+      const bool beside = stage.collectives > 0 && machine_.traffic.hidden > 0;
+      const double left = 1 - (beside ? machine_.traffic.multiprocessors : 0);
       const ComputeTime time = computing(instruction) * (1 / left);
       stage.forecast.computing += time;
       duration = time.all_us();
@@ -246,6 +264,7 @@ class Simulation {
     };
     switch (instruction.op) {
       case Op::accumulate:
+        if (machine_.traffic.fuses_sums) return 0;
         return streamed(
             3.0 *
             static_cast<double>(program.buffers[static_cast<size_t>(instruction.buffer(Role::shard))].bytes));

@@ -41,6 +41,9 @@ class Charging {
         if (program::is_called(instruction.op)) issue(instruction.op, held_us_.empty() ? 0 : held_us_[i]);
         continue;
       }
+      // What an engine does not hide of AllReduces is waited for before the norm.
+      if (!held_us_.empty() && instruction.op == program::Op::norm)
+        hold(program::Op::all_reduce, held_us_[i]);
       const program::Interval& interval = intervals_[i];
       wait_until(interval.begin_us, instruction.op);
       charge(instruction.op, interval.end_us - interval.begin_us);
@@ -55,9 +58,15 @@ class Charging {
 
   /// In a forecast, which tells apart from this when it is in flight. What holds the rank longer is waiting.
   void issue(program::Op op, double held_us) {
-    charge(op, call_us_ + held_us);
-    breakdown_.waiting_us += held_us;
-    now_ += call_us_ + held_us;
+    charge(op, call_us_);
+    now_ += call_us_;
+    hold(op, held_us);
+  }
+
+  void hold(program::Op op, double us) {
+    charge(op, us);
+    breakdown_.waiting_us += us;
+    now_ += us;
   }
 
   /// For what came before this instruction, and for other stages where it is the norm: in a forecast it is

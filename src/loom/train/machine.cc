@@ -39,6 +39,35 @@ double measured_memory_bandwidth(Workers& workers) {
   return best;
 }
 
+/// Of fused attention's forward pass, over heads like the job's, a second. Half of the pairs count where it
+/// is causal.
+double measured_attention(Workers& workers, const program::Job& job) {
+  constexpr int64_t kMostElements =
+      1 << 20;  // of a token's width and all tokens: 12 MiB of queries, keys, values
+  ops::AttentionShape shape;
+  shape.batch = 1;
+  shape.tokens = std::min<int64_t>(job.tokens, 512);
+  shape.head_size = job.spec.head_size();
+  shape.heads = std::clamp<int64_t>(kMostElements / (shape.tokens * shape.head_size), 1,
+                                    std::max<int64_t>(1, job.spec.heads / job.tensor_degree));
+  shape.scale = job.spec.attention_scale();
+  shape.causal = job.spec.causal;
+  const int64_t elements = shape.tokens * shape.width();
+  const double flops = 4.0 * static_cast<double>(elements * shape.tokens) / (shape.causal ? 2 : 1);
+  return program::with_type(job.precision, [&]<typename T>(T) {
+    std::vector<T> qkv(static_cast<size_t>(3 * elements)), out(static_cast<size_t>(elements));
+    std::vector<acc_t<T>> lse(static_cast<size_t>(shape.heads * shape.tokens));
+    for (T& each : qkv) store(each, 0.5f);
+    double best = 0;
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      const auto begin = Clock::now();
+      ops::operators<T>().attention_forward(workers, shape, qkv.data(), out.data(), lse.data());
+      best = std::max(best, flops / std::chrono::duration<double>(Clock::now() - begin).count());
+    }
+    return best;
+  });
+}
+
 /// A machine on which a byte takes a microsecond, and a message nothing besides.
 program::Machine unit_machine(int ranks_per_node) {
   program::Machine unit;
@@ -303,6 +332,8 @@ Result<program::Machine> measure_machine(const program::Job& job, const engine::
   {
     Workers workers(threads);
     machine.memory_bandwidth = measured_memory_bandwidth(workers);
+    machine.device.pass_bandwidth = machine.memory_bandwidth;
+    machine.device.fused_flops = measured_attention(workers, job);
   }
   if (job.offload) {  // all at once: ranks of a node share the disk
     const Result<double> bandwidth = measured_tier_bandwidth(tier_folder, kTierBytes);

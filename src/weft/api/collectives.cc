@@ -1,9 +1,10 @@
 // The collective calls: check the arguments, make an engine::Call of them, run it or note it down in a group.
 #include <limits>
 
+#include "api/call_checks.h"
 #include "api/group.h"
 #include "api/handles.h"
-#include "base/mutex.h"
+#include "api/timeouts.h"
 #include "engine/gpu/device_calls.h"
 #include "nccl/transfers.h"
 #include "plan/plan.h"
@@ -14,56 +15,6 @@ namespace {
 using engine::Call;
 using engine::Communicator;
 using plan::Collective;
-
-// What is wrong with a buffer that is not usable.
-Status refuse_buffer(const char* name, const void* buffer, uint64_t bytes, size_t element) {
-  if (!buffer) return fail(Code::invalid_pointer, "{} is NULL, but {} bytes are needed", name, bytes);
-  return fail(Code::invalid_pointer, "{} is {}, not aligned to its element of {} bytes", name, buffer,
-              element);
-}
-
-Status check_type(int type) {
-  if (type >= 0 && type < device::kDataTypes) return {};
-  return fail(Code::invalid_type, "datatype is {}, must be in [0, {}): weftInt8 to weftFloat8e5m2", type,
-              device::kDataTypes);
-}
-
-// Fills in the operator: one of the five, or a pre-multiplied sum of this communicator. `late_scalar` is a
-// scalar that is still to be read, and may be device memory; else it stays as it is.
-Status resolve_operator(weftComm_t handle, const Communicator& comm, int op, Call& call,
-                        const void*& late_scalar) {
-  if (op >= 0 && op < device::kReduceOps) {
-    call.op = static_cast<device::ReduceOp>(op);
-    return {};
-  }
-  const int index = op - weftNumOps - (handle->serial << 12);
-  const MutexLock guard(handle->mutex);
-  if (op < 0 || index < 0 || index >= static_cast<int>(handle->operators.size()) ||
-      !handle->operators[index].live)
-    return fail(
-        Code::invalid_op,
-        "op is {}, must be in [0, {}) (weftSum to weftAvg) or made by weftRedOpCreatePreMulSum for this "
-        "communicator and not destroyed",
-        op, static_cast<int>(weftNumOps));
-  const PreMulSum& premul = handle->operators[index];
-  if (premul.type != call.type)
-    return fail(Code::invalid_op, "op was made for {}, datatype is {}", device::name_of(premul.type),
-                device::name_of(call.type));
-  call.op = device::ReduceOp::sum;
-  call.premultiply = true;
-  if (premul.late_scalar && comm.device() >= 0) {
-    late_scalar = premul.late_scalar;
-    return {};
-  }
-  std::memcpy(call.scalar, premul.late_scalar ? premul.late_scalar : premul.scalar,
-              device::size_of(call.type));
-  return {};
-}
-
-Status check_root(const char* name, int root, const Communicator& comm) {
-  if (root >= 0 && root < comm.size()) return {};
-  return fail(Code::invalid_root, "{} is {}, must be in [0, {})", name, root, comm.size());
-}
 
 /// Whether the call is for NCCL; if so, its stream is CUDA's.
 Result<bool> is_for_nccl(const Call& call, weftComm_t comm, weftStream_t stream, const void* read,
@@ -78,6 +29,9 @@ Result<bool> is_for_nccl(const Call& call, weftComm_t comm, weftStream_t stream,
         "which wants a CUDA stream or NULL");
   if (*theirs && call.collective == Collective::all_to_all)
     WEFT_TRY(nccl::check_all_to_all(call.send, call.recv, call.count, comm->comm->size()));
+  if (*theirs && call.op >= device::ReduceOp::band)
+    return fail(Code::unsupported, "op is {}, which NCCL does not have, and this call is for NCCL",
+                device::name_of(call.op));
   fallback.count(*theirs);
   return theirs;
 }
@@ -89,6 +43,7 @@ Status checked_run(Call& call, int type, int op, weftComm_t handle, weftStream_t
   if (!found) return found.status();
   Communicator& comm = **found;
   WEFT_TRY(check_type(type));
+  call.timeout_s = t_call_timeout_s;
   const void* late_scalar = nullptr;
   if (plan::reduces(call.collective)) WEFT_TRY(resolve_operator(handle, comm, op, call, late_scalar));
   WEFT_TRY(check_root(plan::is_transfer(call.collective) ? "peer" : "root", call.root, comm));
@@ -103,11 +58,9 @@ Status checked_run(Call& call, int type, int op, weftComm_t handle, weftStream_t
                 call.count, element, comm.size(), most_bytes / block);
   const plan::Request request{call.collective, call.count, static_cast<uint32_t>(element), call.root, false};
   const uint64_t in = plan::input_bytes(request, comm.size(), comm.rank());
-  if (!engine::usable_buffer(call.send, in, element))
-    return refuse_buffer("sendbuff", call.send, in, element);
+  if (!usable_buffer(call.send, in, element)) return refuse_buffer("sendbuff", call.send, in, element);
   const uint64_t out = plan::output_bytes(request, comm.size(), comm.rank());
-  if (!engine::usable_buffer(call.recv, out, element))
-    return refuse_buffer("recvbuff", call.recv, out, element);
+  if (!usable_buffer(call.recv, out, element)) return refuse_buffer("recvbuff", call.recv, out, element);
   if (handle->fallback) [[unlikely]] {
     const Result<bool> theirs =
         is_for_nccl(call, handle, stream, in > 0 ? call.send : nullptr, out > 0 ? call.recv : nullptr);
@@ -132,7 +85,8 @@ Status checked_run(Call& call, int type, int op, weftComm_t handle, weftStream_t
 
 // Whether it was a call like the last one, which needs few checks; `outcome` is what became of it then.
 inline bool repeated(const Call& call, weftComm_t comm, weftStream_t stream, Status& outcome) {
-  if (stream || !comm || plan::is_transfer(call.collective) || in_group()) return false;
+  if (stream || !comm || plan::is_transfer(call.collective) || in_group() || t_call_timeout_s != 0)
+    return false;
   const InUse in_use(comm);
   if (comm->state.load(std::memory_order_acquire) != weftComm::live || comm->fallback) return false;
   if (!comm->owner.here()) [[unlikely]]

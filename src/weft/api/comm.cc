@@ -162,6 +162,20 @@ Status split(weftComm_t comm, int color, int key, weftComm_t* newcomm, const wef
                 });
 }
 
+Status create_group(weftComm_t comm, const int* ranks, int count, uint64_t tag, weftComm_t* newcomm,
+                    const weftConfig_t* config) {
+  WEFT_TRY(clear(newcomm));
+  if (count <= 0 || !ranks)
+    return fail(Code::invalid_argument,
+                "ranksCount is {} with ranksList {}: must name at least the calling rank", count,
+                static_cast<const void*>(ranks));
+  return derive(
+      comm, newcomm, config, Way::shrink,
+      [=, list = std::vector<int>(ranks, ranks + count)](Communicator& parent, const CommOptions& options) {
+        return job::begin_group(parent, list, tag, options);
+      });
+}
+
 Status shrink(weftComm_t comm, const int* excluded, int count, weftComm_t* newcomm,
               const weftConfig_t* config, int flags) {
   WEFT_TRY(clear(newcomm));
@@ -353,6 +367,11 @@ weftResult_t weftCommInitEnv(weftComm_t* comm) { return report_creation(__func__
 weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftComm_t* newcomm,
                            const weftConfig_t* config) {
   return report_creation(__func__, split(comm, color, key, newcomm, config));
+}
+
+weftResult_t weftCommCreateGroup(weftComm_t comm, const int* ranksList, int ranksCount, uint64_t tag,
+                                 weftComm_t* newcomm, const weftConfig_t* config) {
+  return report_creation(__func__, create_group(comm, ranksList, ranksCount, tag, newcomm, config));
 }
 
 weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksList, int excludeRanksCount,

@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "api/timeouts.h"
 #include "base/settings.h"
 #include "device/cuda/device.h"
 #include "nccl/gpu.h"
@@ -12,9 +13,6 @@ namespace weft::api {
 namespace {
 
 using engine::CommOptions;
-
-// What weft.h promises; in nanoseconds, and added to a time, it still fits 64 bits.
-constexpr double kLongestTimeout_s = 1e9;
 
 // The calling thread's device, also with a driver that will not do for Weft.
 Result<int> current_device() {

@@ -14,6 +14,20 @@ Status check(weftStream_t stream) {
   return {};
 }
 
+Status check_position(weftStream_t stream, uint64_t position) {
+  const uint64_t had = stream->stream->position();
+  if (position <= had) return {};
+  return fail(
+      Code::invalid_argument,
+      "position {} of a stream that has had {} operations: must be one that weftStreamGetPosition told",
+      position, had);
+}
+
+// Operations that are unfinished are no error.
+weftResult_t report_state(const Status& state) {
+  return state.code() == Code::in_progress ? weftInProgress : report(state);
+}
+
 }  // namespace
 
 weftResult_t weftStreamCreate(weftStream_t* stream) {
@@ -25,6 +39,11 @@ weftResult_t weftStreamCreate(weftStream_t* stream) {
 
 weftResult_t weftStreamDestroy(weftStream_t stream) {
   if (Status valid = check(stream); !valid) return report(valid.in(__func__));
+  if (engine::Notifier::is_calling_here())
+    return report(fail(Code::invalid_usage,
+                       "a callback of weftStreamNotify destroys a stream: destroying waits for callbacks, so "
+                       "leave it to another thread")
+                      .in(__func__));
   const Status finished = stream->stream->synchronize();
   stream->live.store(false);
   stream->stream.reset();
@@ -46,17 +65,34 @@ weftResult_t weftStreamGetPosition(weftStream_t stream, uint64_t* position) {
 
 weftResult_t weftStreamSynchronizeTo(weftStream_t stream, uint64_t position) {
   if (Status valid = check(stream); !valid) return report(valid.in(__func__));
-  if (const uint64_t had = stream->stream->position(); position > had)
-    return report(fail(Code::invalid_argument,
-                       "position {} of a stream that has had {} operations: must be one that "
-                       "weftStreamGetPosition told",
-                       position, had)
-                      .in(__func__));
+  if (Status valid = check_position(stream, position); !valid) return report(valid.in(__func__));
   return report(stream->stream->synchronize(position));
+}
+
+weftResult_t weftStreamWait(weftStream_t stream, uint64_t position, double timeoutSeconds) {
+  if (Status valid = check(stream); !valid) return report(valid.in(__func__));
+  if (Status valid = check_position(stream, position); !valid) return report(valid.in(__func__));
+  if (!(timeoutSeconds >= 0))
+    return report(
+        fail(Code::invalid_argument, "timeoutSeconds is {}, must be 0 or more", timeoutSeconds).in(__func__));
+  return report_state(stream->stream->synchronize(position, Deadline::in_seconds(timeoutSeconds)));
 }
 
 weftResult_t weftStreamQuery(weftStream_t stream) {
   if (Status valid = check(stream); !valid) return report(valid.in(__func__));
-  const Status state = stream->stream->query();
-  return state.code() == Code::in_progress ? weftInProgress : report(state);
+  return report_state(stream->stream->query());
+}
+
+weftResult_t weftStreamQueryTo(weftStream_t stream, uint64_t position) {
+  if (Status valid = check(stream); !valid) return report(valid.in(__func__));
+  if (Status valid = check_position(stream, position); !valid) return report(valid.in(__func__));
+  return report_state(stream->stream->query(position));
+}
+
+weftResult_t weftStreamNotify(weftStream_t stream, weftNotify_t notify, void* arg) {
+  if (Status valid = check(stream); !valid) return report(valid.in(__func__));
+  if (!notify)
+    return report(fail(Code::invalid_pointer, "notify is NULL, must be a function to call").in(__func__));
+  stream->stream->notify([notify, arg](const Status& outcome) { notify(report(outcome), arg); });
+  return weftSuccess;
 }

@@ -43,7 +43,7 @@ struct SignedBits<Plain<T>> {
 
 // ---- Operators on lanes
 
-/// Sum or product in the type itself: integers wrap, so they are taken as unsigned.
+/// In the type itself: integers wrap, so they are taken as unsigned.
 template <Combiner op, typename T, size_t lanes>
 WEFT_ALWAYS_INLINE Vec<T, lanes> arithmetic(Vec<T, lanes> a, Vec<T, lanes> b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -51,7 +51,11 @@ WEFT_ALWAYS_INLINE Vec<T, lanes> arithmetic(Vec<T, lanes> a, Vec<T, lanes> b) {
   } else {
     using Unsigned = std::make_unsigned_t<T>;
     const auto x = bits_as<Vec<Unsigned, lanes>>(a), y = bits_as<Vec<Unsigned, lanes>>(b);
-    return bits_as<Vec<T, lanes>>(static_cast<Vec<Unsigned, lanes>>(op == Combiner::sum ? x + y : x * y));
+    return bits_as<Vec<T, lanes>>(static_cast<Vec<Unsigned, lanes>>(op == Combiner::sum    ? x + y
+                                                                    : op == Combiner::prod ? x * y
+                                                                    : op == Combiner::band ? x & y
+                                                                    : op == Combiner::bor  ? x | y
+                                                                                           : x ^ y));
   }
 }
 
@@ -336,6 +340,15 @@ void stream_fence() { _mm_sfence(); }
 // ---- The table
 
 template <typename Type>
+constexpr void fill_integers(Kernels& table, DataType type) {
+  const int t = static_cast<int>(type);
+  table.combine[t][static_cast<int>(Combiner::band)] = combine<Type, Combiner::band>;
+  table.combine[t][static_cast<int>(Combiner::bor)] = combine<Type, Combiner::bor>;
+  table.combine[t][static_cast<int>(Combiner::bxor)] = combine<Type, Combiner::bxor>;
+  table.divide[t] = divide<typename Type::Storage>;
+}
+
+template <typename Type>
 constexpr void fill(Kernels& table, DataType type) {
   const int t = static_cast<int>(type);
   table.combine[t][static_cast<int>(Combiner::sum)] = combine<Type, Combiner::sum>;
@@ -345,7 +358,7 @@ constexpr void fill(Kernels& table, DataType type) {
   table.scale[t] = scale<Type>;
   if constexpr (kIsNarrow<Type> || std::is_floating_point_v<typename Type::Storage>)
     table.mean[t] = MeanOf<Type>::run;
-  else table.divide[t] = divide<typename Type::Storage>;
+  else fill_integers<Type>(table, type);
   if constexpr (kIsNarrow<Type>) {
     table.open[t][static_cast<int>(Combiner::sum)] = open<Type, Combiner::sum>;
     table.open[t][static_cast<int>(Combiner::prod)] = open<Type, Combiner::prod>;

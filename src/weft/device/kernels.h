@@ -12,8 +12,20 @@
 namespace weft::device {
 
 /// ReduceOp without avg: of integers it adds, of floats it is a mean.
-enum class Combiner : uint8_t { sum, prod, max, min };
-inline constexpr int kCombiners = 4;
+enum class Combiner : uint8_t { sum, prod, max, min, band, bor, bxor };
+inline constexpr int kCombiners = 7;
+
+constexpr Combiner combiner_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::prod: return Combiner::prod;
+    case ReduceOp::max: return Combiner::max;
+    case ReduceOp::min: return Combiner::min;
+    case ReduceOp::band: return Combiner::band;
+    case ReduceOp::bor: return Combiner::bor;
+    case ReduceOp::bxor: return Combiner::bxor;
+    default: return Combiner::sum;
+  }
+}
 
 /// The 16- and 8-bit floats: their sums and products pass through fp32.
 constexpr bool is_narrow_float(DataType type) {
@@ -44,7 +56,7 @@ struct Kernels {
 
   const char* name;
 
-  Combine combine[kDataTypes][kCombiners];  // out = a op b
+  Combine combine[kDataTypes][kCombiners];  // out = a op b; null for bitwise operators of floats
   Combine scale[kDataTypes];                // out = a × *b
   Divide divide[kDataTypes];                // out = in / divisor; of integers only
   Mean

@@ -65,15 +65,6 @@ bool streams(const Kernels& kernels, uint64_t bytes) {
   return kernels.stream != nullptr && bytes > cache_bytes;
 }
 
-constexpr Combiner combiner_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::prod: return Combiner::prod;
-    case ReduceOp::max: return Combiner::max;
-    case ReduceOp::min: return Combiner::min;
-    default: return Combiner::sum;
-  }
-}
-
 /// An average of floats.
 class Mean {
  public:

@@ -1,4 +1,5 @@
-// Arithmetic on host memory: every type and operator. CUDA's half lives in a file of its own.
+// Arithmetic on host memory: every type and operator, but for bitwise operators of floats
+// (device::applies()). CUDA's half lives in a file of its own.
 //
 // 8- and 16-bit floats are accumulated in fp32 and rounded once, to nearest even, per call. Integers wrap. An
 // average of floats lies between the least and the greatest operand: it is NaN or infinite only if an operand

@@ -12,7 +12,8 @@ const char* name_of(DataType type) {
 }
 
 const char* name_of(ReduceOp op) {
-  static constexpr const char* names[kReduceOps] = {"sum", "prod", "max", "min", "avg"};
+  static constexpr const char* names[kReduceOps] = {"sum", "prod", "max", "min",
+                                                    "avg", "band", "bor", "bxor"};
   const auto i = static_cast<unsigned>(op);
   return i < kReduceOps ? names[i] : "unknown";
 }

@@ -22,14 +22,18 @@ enum class DataType : uint8_t {
 };
 inline constexpr int kDataTypes = 12;
 
-enum class ReduceOp : uint8_t { sum = 0, prod = 1, max = 2, min = 3, avg = 4 };
-inline constexpr int kReduceOps = 5;
+enum class ReduceOp : uint8_t { sum = 0, prod = 1, max = 2, min = 3, avg = 4, band = 5, bor = 6, bxor = 7 };
+inline constexpr int kReduceOps = 8;
+
+constexpr bool is_integer(DataType type) { return type <= DataType::uint64; }
+/// Whether the operator has a meaning for the type: floats have no bitwise operators.
+constexpr bool applies(ReduceOp op, DataType type) { return op < ReduceOp::band || is_integer(type); }
 
 constexpr size_t size_of(DataType type) {
   constexpr uint8_t bytes[kDataTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
   return bytes[static_cast<int>(type)];
 }
 const char* name_of(DataType type);  // "float" and so on, as nccl-tests prints them
-const char* name_of(ReduceOp op);    // "sum", "prod", "max", "min", "avg"
+const char* name_of(ReduceOp op);    // "sum", "prod", "max", "min", "avg", "band", "bor", "bxor"
 
 }  // namespace weft::device

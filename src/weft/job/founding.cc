@@ -17,6 +17,7 @@ using namespace engine;
 
 // What sets ids of other kinds apart from those of splits, whose last part is a color.
 constexpr uint64_t kShrunk = uint64_t{0x5eed} << 32;
+constexpr uint64_t kGroup = uint64_t{0x6772} << 32;
 
 // ---- A job
 
@@ -172,6 +173,32 @@ Status stay_out_of_split(Communicator& parent) {
   context.operations().release(*gathering);
   if (!context.sleepers().any_waiting()) context.wake_progress();
   return {};
+}
+
+Result<PendingComm> begin_group(Communicator& parent, const std::vector<int>& ranks, uint64_t tag,
+                                CommOptions options) {
+  std::vector<bool> in(static_cast<size_t>(parent.size()), false);
+  uint32_t id = hash_32(kGroup, hash_32(tag, parent.id()));
+  std::vector<int> members;
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= parent.size())
+      return fail(Code::invalid_root, "ranksList names rank {}, must be in [0, {})", rank, parent.size());
+    if (in[rank]) return fail(Code::invalid_argument, "ranksList names rank {} twice", rank);
+    in[rank] = true;
+    members.push_back(parent.world_rank(rank));
+    id = hash_32(static_cast<uint64_t>(rank), id);
+  }
+  if (!in[parent.rank()])
+    return fail(Code::invalid_argument, "ranksList lacks the calling rank, {}: only ranks of the group call",
+                parent.rank());
+  if (parent.device() >= 0 && options.device >= 0 && options.device != parent.device())
+    return fail(
+        Code::invalid_argument,
+        "config.device is {}, but a group keeps the communicator's device, {}: split it for another one",
+        options.device, parent.device());
+  return PendingComm([=, &parent]() -> NewComm {
+    return make_child(parent, id, members, options, Siblings::on_devices, &parent);
+  });
 }
 
 Result<PendingComm> begin_shrink(Communicator& parent, const std::vector<int>& excluded, bool abort_first,

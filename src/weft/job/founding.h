@@ -27,6 +27,10 @@ Result<PendingComm> begin_split(engine::Communicator& parent, int color, int key
                                 engine::CommOptions options);
 /// This rank's part in a split of which it wants nothing; does not wait.
 Status stay_out_of_split(engine::Communicator& parent);
+/// A communicator of these ranks, in this order; only they call it, with the same list and tag, and nothing
+/// is sent. A tag that such a group has had makes no other one.
+Result<PendingComm> begin_group(engine::Communicator& parent, const std::vector<int>& ranks, uint64_t tag,
+                                engine::CommOptions options);
 /// A communicator without `excluded`; only the others call it, and nothing is sent, so that it works after a
 /// failure. Shrinks of a communicator are told apart by the order of these calls.
 Result<PendingComm> begin_shrink(engine::Communicator& parent, const std::vector<int>& excluded,

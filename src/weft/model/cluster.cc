@@ -122,7 +122,8 @@ Status check_planning(const Json& json) {
   for (const auto& [name, engine] : engines->items())
     WEFT_TRY(check(engine, "engines." + name,
                    {"gather_gb_per_s", "reduce_gb_per_s", "all_reduce_gb_per_s", "all_reduce_latency_us",
-                    "intra_gb_per_s", "hidden", "multiprocessors", "gradient_bits"}));
+                    "intra_gb_per_s", "hidden", "multiprocessors", "gradient_bits", "scatters_transfers",
+                    "fuses_sums"}));
   return {};
 }
 

@@ -49,6 +49,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -81,7 +82,10 @@ constexpr bool is_transfer(Collective collective) {
   return collective == Collective::send || collective == Collective::recv;
 }
 
-/// What is asked: the same value on every rank, except for send and recv.
+struct Uneven;  // plan/uneven.h
+
+/// What is asked: the same value on every rank, except for send and recv, and for the places of uneven
+/// blocks.
 struct Request {
   Collective collective = Collective::all_reduce;
   uint64_t count = 0;  // as in the C call: sendcount of AllGather and Gather, recvcount of ReduceScatter and
@@ -93,8 +97,12 @@ struct Request {
   bool disjoint = false;  // all_to_all: no rank calls it in place; saves the copy that in place needs. Like
                           // the rest of the request it must be the same on every rank
 
+  /// Of an all_gather, reduce_scatter or all_to_all whose blocks have sizes of their own. Regions of a peer's
+  /// input or output are then counted from the beginning of the block that the two ranks share.
+  std::shared_ptr<const Uneven> uneven = nullptr;
+
   uint64_t bytes() const { return count * element_bytes; }
-  friend bool operator==(const Request&, const Request&) = default;
+  friend bool operator==(const Request& a, const Request& b);
 };
 
 /// Sizes of a rank's caller buffers for a request; 0 where the rank has none (a non-root's gather output).

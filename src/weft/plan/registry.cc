@@ -33,6 +33,8 @@ const Algorithm* find_algorithm(Collective collective, std::string_view name) {
 
 Status fits_any(const Request& request, const topology::Layout& layout) {
   const bool names_rank = has_root(request.collective) || is_transfer(request.collective);
+  if (request.uneven)
+    return fail(Code::unsupported, "blocks of different sizes, which uneven collectives alone have");
   if (request.element_bytes == 0)
     return fail(Code::invalid_type, "an element of 0 bytes, must be at least 1");
   if (names_rank && (request.root < 0 || request.root >= layout.ranks())) {

@@ -1,5 +1,6 @@
 // The names of what plans are made of, and how long the caller's buffers are.
 #include "plan/plan.h"
+#include "plan/uneven.h"
 
 namespace weft::plan {
 
@@ -30,7 +31,14 @@ bool has_root(Collective collective) {
          collective == Collective::gather || collective == Collective::scatter;
 }
 
+bool operator==(const Request& a, const Request& b) {
+  const bool same_blocks = a.uneven == b.uneven || (a.uneven && b.uneven && *a.uneven == *b.uneven);
+  return a.collective == b.collective && a.count == b.count && a.element_bytes == b.element_bytes &&
+         a.root == b.root && a.strict == b.strict && a.disjoint == b.disjoint && same_blocks;
+}
+
 uint64_t input_bytes(const Request& request, int ranks, int rank) {
+  if (request.uneven) return Uneven::extent(request.uneven->given) * request.element_bytes;
   const uint64_t one = request.bytes(), all = one * static_cast<uint64_t>(ranks);
   switch (request.collective) {
     case Collective::all_reduce:
@@ -48,6 +56,7 @@ uint64_t input_bytes(const Request& request, int ranks, int rank) {
 }
 
 uint64_t output_bytes(const Request& request, int ranks, int rank) {
+  if (request.uneven) return Uneven::extent(request.uneven->taken) * request.element_bytes;
   const uint64_t one = request.bytes(), all = one * static_cast<uint64_t>(ranks);
   switch (request.collective) {
     case Collective::all_reduce:
@@ -65,6 +74,10 @@ uint64_t output_bytes(const Request& request, int ranks, int rank) {
 }
 
 uint64_t in_place_offset(const Request& request, int rank) {
+  if (request.uneven && request.collective != Collective::all_to_all) {
+    const bool gathers = request.collective == Collective::all_gather;
+    return shared_block(request, gathers ? Space::output : Space::input, rank).begin;
+  }
   switch (request.collective) {
     case Collective::all_gather:
     case Collective::gather:

@@ -24,7 +24,7 @@ void receive_slices(Builder& b, int lane, int peer, const Slices& slices, Phase 
 
 /// A lane for what can be done beside what is in `lane`, or will be: another one, but where a whole message
 /// of `bytes` goes to `peer` inside the node without asking. Nobody waits for that, and a plan of one lane is
-/// executed by a quicker interpreter (engine/run/brief.h).
+/// executed by a quicker interpreter (engine/run/fast_steps.h).
 int lane_beside(const Task& task, Builder& b, int lane, int peer, uint64_t bytes);
 
 }  // namespace weft::plan

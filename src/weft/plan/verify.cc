@@ -1,5 +1,6 @@
 #include "plan/verify.h"
 
+#include "plan/uneven.h"
 #include "plan/verify_world.h"
 
 namespace weft::plan {
@@ -23,11 +24,14 @@ Status verify(std::span<const Plan> plans, const topology::Layout& layout, const
   }
   std::vector<const Plan*> pointers;
   for (const Plan& plan : plans) {
-    if (plan.request != plans[0].request) {
+    if (!plan.request.uneven && plan.request != plans[0].request) {
       return fail(Code::mismatch, "rank {}'s plan is for another request than rank 0's", plan.rank);
     }
     pointers.push_back(&plan);
   }
+  for (size_t a = 0; plans[0].request.uneven && a < plans.size(); ++a)
+    for (size_t b = 0; b < plans.size(); ++b)
+      WEFT_TRY(check_uneven(plans[a].request, static_cast<int>(a), plans[b].request, static_cast<int>(b)));
   const Collective collective = plans[0].request.collective;
   if (is_transfer(collective)) {
     return fail(Code::invalid_argument, "{} is verified with the plan that it meets", name_of(collective));

@@ -28,13 +28,13 @@ std::vector<std::vector<Access>> list_accesses(const World& world, const Timelin
     const StepRef ref = t.step_of[event];
     const Step& step = world.step(ref);
     if (step.kind == StepKind::signal || step.kind == StepKind::wait || step.bytes == 0) continue;
-    const Interval target = world.locate(step.dst, step.bytes);
+    const Interval target = world.locate(ref.rank, step.dst, step.bytes);
     const auto sources = world.plan(ref.rank).sources_of(step);
-    if (step.kind == StepKind::copy && world.locate(sources[0], step.bytes) == target) continue;
+    if (step.kind == StepKind::copy && world.locate(ref.rank, sources[0], step.bytes) == target) continue;
     const bool is_put = step.kind == StepKind::put;
     const Event reads = is_put ? t.read_of[event] : event, writes = is_put ? reads + 1 : event;
     for (const Region& source : sources) {
-      of_rank[source.rank].push_back({reads, false, world.locate(source, step.bytes), source});
+      of_rank[source.rank].push_back({reads, false, world.locate(ref.rank, source, step.bytes), source});
     }
     of_rank[step.dst.rank].push_back({writes, true, target, step.dst});
   }

@@ -8,6 +8,7 @@
 #include <bit>
 #include <map>
 
+#include "plan/uneven.h"
 #include "plan/verify_world.h"
 
 namespace weft::plan::verifier {
@@ -127,11 +128,11 @@ class Execution {
       } else if (step.kind == StepKind::copy) {
         std::vector<Piece> pieces;
         WEFT_TRY(read(ref, 0, pieces));
-        write(step, std::move(pieces));
+        write(ref, std::move(pieces));
       } else if (!starts && t_.read_of[t_.event_of(ref)] == event) {
         WEFT_TRY(read(ref, 0, in_flight[event + 1]));
       } else if (!starts) {
-        write(step, std::move(in_flight.extract(event).mapped()));
+        write(ref, std::move(in_flight.extract(event).mapped()));
       }
     }
     for (int rank = 0; rank < world_.ranks(); ++rank) {
@@ -143,6 +144,13 @@ class Execution {
  private:
   static constexpr int kArenas = 3;
 
+  /// What a rank's output must hold.
+  struct Expected {
+    uint64_t begin, bytes;
+    int rank;       // whose raw input; -1 for the sum of all
+    uint64_t from;  // byte of the inputs
+  };
+
   Arena& arena(const Interval& bytes) {
     return arenas_[static_cast<size_t>(bytes.rank * kArenas + bytes.arena)];
   }
@@ -150,16 +158,57 @@ class Execution {
   void fill_inputs() {
     for (int rank = 0; rank < world_.ranks(); ++rank) {
       if (!world_.takes_part(rank) || world_.size_of(rank, Space::input) == 0) continue;
-      const Interval input = world_.locate({rank, Space::input, 0}, world_.size_of(rank, Space::input));
+      if (world_.plan(rank).request.uneven) {
+        fill_blocks(rank, *world_.plan(rank).request.uneven);
+        continue;
+      }
+      const Interval input = world_.locate(rank, {rank, Space::input, 0}, world_.size_of(rank, Space::input));
       arena(input).write({{input.begin, input.end, contents_.raw(rank), 0}}, input.begin, input.end);
     }
+  }
+
+  /// Bytes of uneven blocks are numbered as if the blocks lay one behind the other. What lies between them
+  /// was never written.
+  void fill_blocks(int rank, const Uneven& uneven) {
+    const uint64_t element = world_.plan(rank).request.element_bytes;
+    const bool one = world_.plan(rank).request.collective == Collective::all_gather;
+    uint64_t from = 0;
+    for (const Uneven::Block& block : uneven.given) {
+      const uint64_t bytes = block.count * element;
+      const Interval place = world_.locate(rank, {rank, Space::input, block.begin * element}, bytes);
+      if (bytes > 0)
+        arena(place).write({{place.begin, place.end, contents_.raw(rank), from}}, place.begin, place.end);
+      if (one) return;
+      from += bytes;
+    }
+  }
+
+  /// Where the block that rank `from` gives to `to` begins in that numbering.
+  uint64_t first_given(int from, int to) const {
+    const Request& request = world_.plan(from).request;
+    uint64_t before = 0;
+    for (int r = 0; r < to; ++r) before += request.uneven->given[static_cast<size_t>(r)].count;
+    return before * request.element_bytes;
+  }
+
+  std::vector<Expected> expected_blocks(int rank) const {
+    const Request& request = world_.plan(rank).request;
+    if (request.collective == Collective::reduce_scatter)
+      return {{0, world_.size_of(rank, Space::output), -1, first_given(rank, rank)}};
+    std::vector<Expected> blocks;
+    for (int from = 0; from < world_.ranks(); ++from) {
+      const SharedBlock block = shared_block(request, Space::output, from);
+      const uint64_t first = request.collective == Collective::all_to_all ? first_given(from, rank) : 0;
+      blocks.push_back({block.begin, block.bytes, from, first});
+    }
+    return blocks;
   }
 
   /// What source number `index` of a step holds, at addresses counted from 0.
   Status read(StepRef ref, size_t index, std::vector<Piece>& pieces) {
     const Step& step = world_.step(ref);
     const Region& source = world_.plan(ref.rank).sources_of(step)[index];
-    const Interval bytes = world_.locate(source, step.bytes);
+    const Interval bytes = world_.locate(ref.rank, source, step.bytes);
     pieces = arena(bytes).read(bytes.begin, bytes.end);
     uint64_t expected = 0;
     for (Piece& piece : pieces) {
@@ -175,8 +224,9 @@ class Execution {
                 World::name_of(source + begin, end - begin));
   }
 
-  void write(const Step& step, std::vector<Piece> pieces) {
-    const Interval bytes = world_.locate(step.dst, step.bytes);
+  void write(StepRef ref, std::vector<Piece> pieces) {
+    const Step& step = world_.step(ref);
+    const Interval bytes = world_.locate(ref.rank, step.dst, step.bytes);
     for (Piece& piece : pieces) piece.begin += bytes.begin, piece.end += bytes.begin;
     arena(bytes).write(std::move(pieces), bytes.begin, bytes.end);
   }
@@ -205,7 +255,7 @@ class Execution {
       WEFT_TRY(add_up(ref, column, cuts[c], sum));
       result.push_back({cuts[c], cuts[c + 1], sum, column[0].from});
     }
-    write(step, std::move(result));
+    write(ref, std::move(result));
     return {};
   }
 
@@ -248,18 +298,12 @@ class Execution {
     return {};
   }
 
-  /// What a rank's output must hold.
-  struct Expected {
-    uint64_t begin, bytes;
-    int rank;       // whose raw input; -1 for the sum of all
-    uint64_t from;  // byte of the inputs
-  };
-
   std::vector<Expected> expected_output(int rank) const {
     const Request& request = world_.plan(rank).request;
     const uint64_t size = world_.size_of(rank, Space::output), one = request.bytes();
     const uint64_t own = one * static_cast<uint64_t>(rank);
     if (size == 0) return {};
+    if (request.uneven) return expected_blocks(rank);
     switch (request.collective) {
       case Collective::all_reduce:
       case Collective::reduce: return {{0, size, -1, 0}};
@@ -280,7 +324,8 @@ class Execution {
   Status check_output(int rank) {
     for (const Expected& expected : expected_output(rank)) {
       const Region region{rank, Space::output, expected.begin};
-      const Interval bytes = world_.locate(region, expected.bytes);
+      if (expected.bytes == 0) continue;
+      const Interval bytes = world_.locate(rank, region, expected.bytes);
       uint64_t next = bytes.begin;
       for (const Piece& piece : arena(bytes).read(bytes.begin, bytes.end)) {
         const Region at = region + (piece.begin - bytes.begin);

@@ -1,6 +1,9 @@
 // Structure: what can be said of single steps, and of the two ends of notifications.
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "plan/uneven.h"
 #include "plan/verify_world.h"
 
 namespace weft::plan::verifier {
@@ -19,7 +22,12 @@ uint64_t World::size_of(int rank, Space space) const {
   return space == Space::scratch ? plan(rank).scratch_bytes : 0;
 }
 
-Interval World::locate(const Region& region, uint64_t bytes) const {
+uint64_t World::size_for(int by, int owner, Space space) const {
+  const uint64_t all = size_of(owner, space);
+  return by == owner ? all : std::min(all, shared_block(plan(owner).request, space, by).bytes);
+}
+
+Interval World::locate(int by, const Region& region, uint64_t bytes) const {
   const Request& request = plan(region.rank).request;
   const bool output_inside =
       request.collective == Collective::reduce_scatter || request.collective == Collective::scatter;
@@ -29,6 +37,7 @@ Interval World::locate(const Region& region, uint64_t bytes) const {
     arena = static_cast<int>(Space::output);
     if (output_inside == (region.space == Space::output)) base = in_place_offset(request, region.rank);
   }
+  if (by != region.rank) base += shared_block(request, region.space, by).begin;
   return {region.rank, arena, base + region.offset, base + region.offset + bytes};
 }
 
@@ -111,7 +120,8 @@ Status World::check_step(StepRef ref) const {
   if (step.exposes != Space::none) {
     if (moves(step)) return fail(kBroken, "{} exposes a space; only signals do", name_of(ref));
     const int owner = step.kind == StepKind::signal ? ref.rank : step.peer;
-    if (size_of(owner, step.exposes) == 0) {
+    const int learns = step.kind == StepKind::signal ? step.peer : ref.rank;
+    if (size_for(learns, owner, step.exposes) == 0) {
       return fail(kBroken, "{} exposes {}, of which rank {} has 0 bytes", name_of(ref),
                   plan::name_of(step.exposes), owner);
     }
@@ -131,7 +141,7 @@ Status World::check_regions(StepRef ref) const {
       return fail(kBroken, "rank {} step {}: a region of rank {}'s {}, which is none", ref.rank, ref.id,
                   region.rank, plan::name_of(region.space));
     }
-    const uint64_t size = size_of(region.rank, region.space);
+    const uint64_t size = size_for(ref.rank, region.rank, region.space);
     if (step.bytes <= size && region.offset <= size - step.bytes) return {};
     return fail(kBroken, "rank {} step {}: {} is out of bounds, the buffer has {} bytes", ref.rank, ref.id,
                 name_of(region, step.bytes), size);
@@ -157,7 +167,7 @@ Status World::check_regions(StepRef ref) const {
 Status World::check_overlap(StepRef ref) const {
   const Step& step = this->step(ref);
   const uint64_t element = plan(ref.rank).request.element_bytes;
-  const Interval dst = locate(step.dst, step.bytes);
+  const Interval dst = locate(ref.rank, step.dst, step.bytes);
   const bool is_reduce = step.kind == StepKind::reduce;
   if (is_reduce && (step.bytes % element != 0 || step.dst.offset % element != 0)) {
     return fail(kBroken, "{} cuts elements of {} bytes", name_of(ref), element);
@@ -165,7 +175,7 @@ Status World::check_overlap(StepRef ref) const {
   for (const Region& source : plan(ref.rank).sources_of(step)) {
     if (is_reduce && source.offset % element != 0)
       return fail(kBroken, "{} cuts elements of {} bytes", name_of(ref), element);
-    const Interval src = locate(source, step.bytes);
+    const Interval src = locate(ref.rank, source, step.bytes);
     if (src.overlaps(dst) && src != dst) {
       return fail(kBroken, "{} overlaps its source {}", name_of(ref), name_of(source, step.bytes));
     }

@@ -41,7 +41,10 @@ class World {
   const Limits& limits() const { return limits_; }
 
   uint64_t size_of(int rank, Space space) const;
-  Interval locate(const Region& region, uint64_t bytes) const;
+  /// The bytes of a space of `owner` that rank `by` may name: of an uneven collective a block.
+  uint64_t size_for(int by, int owner, Space space) const;
+  /// Where a region is that rank `by` names.
+  Interval locate(int by, const Region& region, uint64_t bytes) const;
   /// "rank 2 step 5 (wait for rank 0, tag 1)".
   std::string name_of(StepRef ref) const;
   /// "rank 2's scratch [0, 64)".

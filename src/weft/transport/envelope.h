@@ -21,6 +21,8 @@ struct Envelope {
   uint16_t reserved = 0;  // the transport's own on the network: the engine sends 0 and ignores it on arrival
 
   uint32_t tag() const { return uint32_t{tag_high} << 16 | tag_low; }
+  /// Whether the payload lies within the first `room` bytes of its space.
+  bool fits_in(uint64_t room) const { return offset <= room && bytes <= room - offset; }
   void set_tag(uint32_t tag) {
     tag_low = static_cast<uint16_t>(tag), tag_high = static_cast<uint16_t>(tag >> 16);
   }

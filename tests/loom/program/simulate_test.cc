@@ -126,6 +126,37 @@ TEST(SimulatedEngine, ThatHidesNothingAddsItsCollectivesToTheStep) {
   EXPECT_LT(simulate(job, program, machine).step_us, forecast.step_us);
 }
 
+/// Tensor ranks that scatter a stage's output send it once, not once each.
+TEST(SimulatedEngine, ThatScattersTransfersSendsAnOutputOnce) {
+  Job job = sharded_job();
+  job.world = 8;
+  job.degree = 1;
+  job.pipeline_degree = 2;
+  job.tensor_degree = 4;
+  std::vector<Program> programs(2);
+  programs[1].stage = 1;
+  programs[0].instructions.push_back({Op::send, 1, 0, 1, {}, {}, -1, 1});
+  programs[1].instructions.push_back({Op::receive, 1, 0, 1, {}, {}, -1, 0});
+  Machine machine;
+  machine.ranks_per_node = 4;
+  machine.inter_latency_us = 0;
+  machine.intra_bandwidth = 1e30;
+  const auto us = [&] { return simulate(job, programs, machine).stages[0].intervals[0].end_us; };
+  const double of_all = us();
+  machine.traffic.scatters_transfers = true;
+  EXPECT_NEAR(us(), of_all / 4, 1e-9 * of_all);
+}
+
+TEST(SimulatedEngine, ThatFusesSumsOfGradientsDoesNotTakeTimeForThem) {
+  const Job job = sharded_job();
+  const Program program = *make_program(job);
+  Machine machine;
+  machine.memory_bandwidth = 1e6;
+  const double apart_us = simulate(job, program, machine).compute_us;
+  machine.traffic.fuses_sums = true;
+  EXPECT_LT(simulate(job, program, machine).compute_us, apart_us);
+}
+
 /// A library that pipelines segments: the least over their length of its latency and bytes.
 TEST(SimulatedEngine, AllReducesByItsRateOverSize) {
   EXPECT_DOUBLE_EQ(pipelined_us(0, 50e9, 100), 100);

@@ -15,15 +15,6 @@ constexpr const char* kSuffix[kDataTypes] = {"int8",    "uint8",    "int32",    
                                              "int64",   "uint64",   "float16",    "float32",
                                              "float64", "bfloat16", "float8e4m3", "float8e5m2"};
 
-Combiner combiner_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::prod: return Combiner::prod;
-    case ReduceOp::max: return Combiner::max;
-    case ReduceOp::min: return Combiner::min;
-    default: return Combiner::sum;
-  }
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Kernels>> Kernels::load(Device& device, int blocks) {

@@ -61,7 +61,7 @@ struct Narrow : Format {
   static constexpr bool kNarrow = true;
 };
 
-enum class Operator : uint32_t { sum, prod, max, min };  // device::Combiner
+enum class Operator : uint32_t { sum, prod, max, min, band, bor, bxor };  // device::Combiner
 
 template <typename T>
 struct FloatLimits;  // of fp32 and fp64: the bits of infinity and of the quiet NaN
@@ -117,6 +117,11 @@ WEFT_ALWAYS_INLINE typename Type::Storage float_extreme(typename Type::Storage a
       static_cast<Int>(bits & mask) > Extremes<Type>::kLargest ? Extremes<Type>::kNan : bits);
 }
 
+template <Operator op, typename T>
+WEFT_ALWAYS_INLINE T bitwise(T a, T b) {
+  return static_cast<T>(op == Operator::band ? a & b : op == Operator::bor ? a | b : a ^ b);
+}
+
 template <typename T, Operator op>
 WEFT_ALWAYS_INLINE T arithmetic(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -143,6 +148,7 @@ struct Accumulation {
   WEFT_ALWAYS_INLINE static Value combine(Value a, Value b) {
     if constexpr (kArithmetic) return arithmetic<Value, op>(a, b);
     else if constexpr (kFloat) return float_extreme<Type, op>(a, b);
+    else if constexpr (op >= Operator::band) return bitwise<op>(a, b);
     else return op == Operator::max ? (a > b ? a : b) : (a < b ? a : b);
   }
   WEFT_ALWAYS_INLINE static Storage pack(Value value, uint32_t divisor) {
@@ -354,11 +360,20 @@ WEFT_ON_DEVICE void mean_range(const MeanArguments& a, uint64_t thread, uint64_t
 
 template <typename Type>
 WEFT_ON_DEVICE void reduce_range(const ReduceArguments& a, uint64_t thread, uint64_t threads) {
+  if constexpr (!Accumulation<Type, Operator::sum>::kFloat) {
+    switch (static_cast<Operator>(a.op)) {
+      case Operator::band: return reduce_with<Type, Operator::band>(a, thread, threads);
+      case Operator::bor: return reduce_with<Type, Operator::bor>(a, thread, threads);
+      case Operator::bxor: return reduce_with<Type, Operator::bxor>(a, thread, threads);
+      default: break;
+    }
+  }
   switch (static_cast<Operator>(a.op)) {
     case Operator::sum: return reduce_with<Type, Operator::sum>(a, thread, threads);
     case Operator::prod: return reduce_with<Type, Operator::prod>(a, thread, threads);
     case Operator::max: return reduce_with<Type, Operator::max>(a, thread, threads);
     case Operator::min: return reduce_with<Type, Operator::min>(a, thread, threads);
+    default: return;  // bitwise operators, which floats do not have
   }
 }
 

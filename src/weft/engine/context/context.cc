@@ -32,6 +32,8 @@ constexpr size_t kReasonBytes = 512;  // of why a rank cannot go on, as others r
 
 // How often a driver that finds nothing to do looks at deadlines, and its longest sleep.
 constexpr int64_t kCheckNs = 100'000'000;
+// How many events may pass until the clock is read to see whether a check is due; a power of two.
+constexpr uint64_t kEventsPerCheck = 256;
 constexpr int kWatchMs = 100;
 constexpr int kYieldsForOthers = 100;
 constexpr std::chrono::microseconds kManyNap{50};
@@ -183,6 +185,11 @@ void Context::start(Operation& op) {
 }
 
 int Context::advance_one(Operation& op) {
+  if (op.health.unreachable) [[unlikely]] {
+    if (!op.health.grace.over(now_ns(), events_)) return 0;
+    failures_.fail(op, op.health.why_unreachable);
+    return 1;
+  }
   const Result<bool> moved = advance(op.comm->environment(), op);
   if (MemoryWatch::lost()) [[unlikely]] {
     failures_.act_on_lost_memory();
@@ -213,7 +220,7 @@ void Context::end_active(Operation& op, Status& status) {
   }
   op.exposures.mappings.clear();
   if (op.memory.staged_output.data && status.ok()) {
-    device::copy(op.call.recv, op.memory.staged_output.data, op.memory.bytes[1]);
+    Workspace::bring_back(op);
     if (Status gone = LostMemory::of(op); !gone.ok()) status = failures_.fail_later(op, gone);
   }
   workspace_.give_back(op, status.ok());
@@ -284,7 +291,10 @@ int Context::turn() {
     if (op.progress.may_move) events += advance_one(op);
     if (i < active.size() && active[i] == &op) ++i;  // else it has ended, and what is behind it moved up
   }
-  events_ += static_cast<uint64_t>(events);
+  const uint64_t before = std::exchange(events_, events_ + static_cast<uint64_t>(events));
+  // Where something always moves, no waiting thread looks at the clock.
+  if ((before ^ events_) / kEventsPerCheck != 0) [[unlikely]]
+    if (const int64_t now = now_ns(); now - failures_.checked_ns() > kCheckNs) check_deadlines(now);
   return events;
 }
 
@@ -312,7 +322,7 @@ void Context::hand_on() {
 
 // ---- Waiting
 
-void Context::wait(Lock& lock, Operation& op) {
+void Context::wait(Lock& lock, Operation& op, Deadline deadline) {
   sleepers_.begin_wait();
   const bool crowded = fabric_->oversubscribed();
   const int64_t spin_ns = crowded ? 0 : int64_t{settings().spin_us} * 1000;
@@ -321,7 +331,9 @@ void Context::wait(Lock& lock, Operation& op) {
                      .crowded = crowded,
                      .looks = crowded ? WaitPolicy::kCrowdedLooks : WaitPolicy::kLooks,
                      .linger_ns = is_short(op) ? kLingerNs : 0});
+  const bool timed = deadline.at_ns() != INT64_MAX;
   while (!op.end.finished.load(std::memory_order_acquire)) {
+    if (timed && deadline.passed()) break;
     if (turn() > 0) {
       policy.found();
       continue;
@@ -331,7 +343,7 @@ void Context::wait(Lock& lock, Operation& op) {
       policy.tell(now, rings());
       if (now - failures_.checked_ns() > kCheckNs) check_deadlines(now);
       if (policy.over()) {
-        sleep(lock, op);
+        sleep(lock, op, deadline);
         continue;
       }
     }
@@ -370,7 +382,7 @@ int Context::nap_us() const {
   return fabric_->nap_ms() < 0 ? -1 : fabric_->nap_ms() * 1000;
 }
 
-void Context::sleep(Lock& lock, const Operation& op) {
+void Context::sleep(Lock& lock, const Operation& op, Deadline deadline) {
   if (sleepers_.taken()) return sleepers_.sleep_beside(lock);
   if (!begin_sleep(&op)) {
     if (!inbox_.keeps_many()) return;
@@ -379,9 +391,9 @@ void Context::sleep(Lock& lock, const Operation& op) {
     return;
   }
   const int nap_ms = watches_device() ? 1 : fabric_->nap_ms() < 0 ? kWatchMs : fabric_->nap_ms();
-  lock.without([this, nap_ms] {
+  lock.without([this, nap_ms, deadline] {
     epoll_event event;
-    epoll_wait(epoll_fd(), &event, 1, nap_ms);
+    epoll_wait(epoll_fd(), &event, 1, deadline.remaining_ms(nap_ms));
   });
   end_sleep();
 }

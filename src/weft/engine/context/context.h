@@ -112,8 +112,9 @@ class Context final : public std::enable_shared_from_this<Context> {
   int advance_one(Operation& op) WEFT_REQUIRES(context_lock);
   /// Fails every operation of a communicator.
   void fail_operations(Communicator& comm, const Status& why) WEFT_REQUIRES(context_lock);
-  /// Drives the context until `op` is finished. The lock may be given up and taken again on the way.
-  void wait(Lock& lock, Operation& op) WEFT_REQUIRES(context_lock);
+  /// Drives the context until `op` is finished, or the deadline has passed. The lock may be given up and
+  /// taken again on the way.
+  void wait(Lock& lock, Operation& op, Deadline deadline = Deadline::never()) WEFT_REQUIRES(context_lock);
   /// Waits for an operation and returns how it has ended. The caller releases it.
   Status result_of(Lock& lock, Operation& op) WEFT_REQUIRES(context_lock) {
     if (op.end.finished.load(std::memory_order_acquire)) leave();
@@ -128,8 +129,6 @@ class Context final : public std::enable_shared_from_this<Context> {
   bool quiet_network_is_due() WEFT_REQUIRES(context_lock) { return ++turns_ % kQuietNetworkTurns == 0; }
   /// What all turns have seen.
   uint64_t events() const WEFT_REQUIRES(context_lock) { return events_; }
-  /// Where that count stands; read under the lock.
-  const uint64_t* event_counter() const WEFT_NO_THREAD_SAFETY_ANALYSIS { return &events_; }
   /// Whether a progress thread has work here: operations in flight, data that ended operations have left with
   /// the network or a device, or a death in its time of grace.
   bool busy() WEFT_REQUIRES(context_lock) {
@@ -184,7 +183,7 @@ class Context final : public std::enable_shared_from_this<Context> {
   }
   void finish(Operation& op, Status status) WEFT_REQUIRES(context_lock);
   void end_active(Operation& op, Status& status) WEFT_REQUIRES(context_lock);
-  void sleep(Lock& lock, const Operation& op) WEFT_REQUIRES(context_lock);
+  void sleep(Lock& lock, const Operation& op, Deadline deadline) WEFT_REQUIRES(context_lock);
 
   ProgressThread* home_ = nullptr;  // null before begin()
   const uint64_t job_;

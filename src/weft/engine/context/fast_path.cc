@@ -76,7 +76,7 @@ void go_on_active(Context& context, Operation& op, StepOutcome outcome, Status t
     WEFT_REQUIRES(context_lock) {
   op.progress.follow_fast_path(*op.tables);
   if (outcome == StepOutcome::failed && trouble.code() == Code::remote_error)
-    op.health.set_unreachable(std::exchange(trouble, Status()), now_ns(), context.events());
+    op.health.set_unreachable(std::exchange(trouble, Status()), now_ns());
   op.comm->operation_begun(op);
   context.operations().enter(op);
   if (!trouble.ok()) context.failures().fail(op, trouble);

@@ -21,11 +21,12 @@ namespace {
 constexpr int64_t kEarlyNs = 1'000'000;
 
 /// Where a payload belongs in an operation's memory; null if it does not fit there, or if that is GPU memory.
-std::byte* target(const Operation& op, const transport::Envelope& envelope) {
-  if (!op.memory.fits(envelope)) return nullptr;
+std::byte* target(const Operation& op, int from, const transport::Envelope& envelope) {
+  if (!op.fits(envelope, from)) return nullptr;
   std::byte* const base = op.device ? op.device->landing(static_cast<plan::Space>(envelope.space))
                                     : op.memory.base[envelope.space];
-  return base ? base + envelope.offset : nullptr;
+  const uint64_t begin = op.shared_with(from, static_cast<plan::Space>(envelope.space)).begin;
+  return base ? base + begin + envelope.offset : nullptr;
 }
 
 bool exposes(MessageKind kind) {
@@ -51,8 +52,10 @@ void Inbox::lost(int peer, const Status& why) { context_.failures().on_connectio
 void* Inbox::place(int peer, const transport::Envelope& envelope) {
   const Operation* const op = context_.operations().find(peer, envelope);
   if (!op && handler_ && envelope.op == kProbeNumber) return handler_->place(envelope);
-  if (!op || envelope.signature != op->signature) return nullptr;
-  return static_cast<MessageKind>(envelope.kind) == MessageKind::data ? target(*op, envelope) : nullptr;
+  if (!op) return nullptr;
+  const int from = op->comm->rank_of_world(peer);
+  if (envelope.signature != op->signature_with(from)) return nullptr;
+  return static_cast<MessageKind>(envelope.kind) == MessageKind::data ? target(*op, from, envelope) : nullptr;
 }
 
 void Inbox::arrived(int peer, const transport::Envelope& envelope, const void* payload) {
@@ -128,7 +131,7 @@ void Inbox::deliver_early(Operation& op) {
 void Inbox::deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload) {
   Communicator& comm = *op.comm;
   const int from = comm.rank_of_world(peer);
-  if (envelope.signature != op.signature) return Verdict::on_mismatch(context_, op, from);
+  if (envelope.signature != op.signature_with(from)) return Verdict::on_mismatch(context_, op, from);
   const auto fail_for = [&](const Status& why)
                             WEFT_REQUIRES(context_lock) { (void)context_.failures().fail_later(op, why); };
   const plan::Plan& plan = op.tables->plan;
@@ -140,7 +143,7 @@ void Inbox::deliver(Operation& op, int peer, const transport::Envelope& envelope
   Result<bool> there = true;
   if (exposes(kind)) {
     there = learn(op, peer, envelope, number, payload);
-  } else if (op.device && kind == MessageKind::data && envelope.bytes > 0 && op.memory.fits(envelope)) {
+  } else if (op.device && kind == MessageKind::data && envelope.bytes > 0 && op.fits(envelope, from)) {
     there = op.device->file(number, envelope, payload);
     op.progress.may_move |= there.ok();
   } else if (payload && envelope.bytes > 0) {
@@ -154,7 +157,7 @@ void Inbox::deliver(Operation& op, int peer, const transport::Envelope& envelope
 
 Status Inbox::file_payload(Operation& op, int from, const transport::Envelope& envelope,
                            const void* payload) {
-  std::byte* const into = target(op, envelope);
+  std::byte* const into = target(op, from, envelope);
   if (!into)
     return fail(Code::internal_error, "rank {} sent {} bytes for offset {} of a buffer of {} bytes", from,
                 envelope.bytes, envelope.offset, envelope.space > 2 ? 0 : op.memory.bytes[envelope.space]);

@@ -151,7 +151,7 @@ void Failures::check(int64_t now_ns) {
       continue;
     }
     if (op->end.deadline_ns == 0) {
-      op->end.deadline_ns = now_ns + static_cast<int64_t>(op->comm->options().timeout_s * 1e9);
+      op->end.deadline_ns = now_ns + static_cast<int64_t>(op->end.timeout_s * 1e9);
       op->health.next_check_ns =
           std::min(op->end.deadline_ns, now_ns + static_cast<int64_t>(settings().stall_check_s * 1e9));
     }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace weft::engine {
 
@@ -16,12 +17,12 @@ class Grace {
   static constexpr int64_t kLongestGraceNs = 1'000'000'000;
 
   Grace() = default;
-  /// `events` counts what has moved in the context.
-  Grace(int64_t now_ns, uint64_t events)
-      : look_ns_(now_ns + kGraceNs), latest_ns_(now_ns + kLongestGraceNs), events_(events) {}
+  explicit Grace(int64_t now_ns) : look_ns_(now_ns + kGraceNs), latest_ns_(now_ns + kLongestGraceNs) {}
 
-  /// Whether it is over at `now_ns`. If things still move, it asks to be looked at again later.
+  /// Whether it is over at `now_ns`. If things still move, it asks to be looked at again later. `events`
+  /// counts what has moved in the context; the first call only notes it.
   bool over(int64_t now_ns, uint64_t events) {
+    if (!events_) events_ = events;
     if (now_ns < look_ns_) return false;
     if (now_ns >= latest_ns_ || events_ == events) return true;
     events_ = events;
@@ -30,9 +31,9 @@ class Grace {
   }
 
  private:
-  int64_t look_ns_ = 0;    // when to look whether things still move
-  int64_t latest_ns_ = 0;  // its end in any case
-  uint64_t events_ = 0;    // that the context had seen at the last look
+  int64_t look_ns_ = 0;             // when to look whether things still move
+  int64_t latest_ns_ = 0;           // its end in any case
+  std::optional<uint64_t> events_;  // that the context had seen at the last look
 };
 
 }  // namespace weft::engine

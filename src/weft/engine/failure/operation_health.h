@@ -22,10 +22,10 @@ struct OperationHealth {
 
   /// A step could not reach its peer. No step is tried any more. The operation fails with `why` after the
   /// time of grace, unless a better reason is heard.
-  void set_unreachable(Status why, int64_t now_ns, uint64_t events) {
+  void set_unreachable(Status why, int64_t now_ns) {
     unreachable = true;
     why_unreachable = std::move(why);
-    grace = Grace(now_ns, events);
+    grace = Grace(now_ns);
   }
   /// As new, for the next call.
   void renew() {

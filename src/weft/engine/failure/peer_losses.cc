@@ -5,7 +5,9 @@
 namespace weft::engine {
 
 void PeerLosses::add(Kind kind, int rank, const Status& why, int64_t now_ns, uint64_t events) {
-  reports_.push_back({kind, rank, why, Grace(now_ns, events)});
+  Grace grace(now_ns);
+  (void)grace.over(now_ns, events);
+  reports_.push_back({kind, rank, why, grace});
   deaths_ += kind == Kind::death;
 }
 

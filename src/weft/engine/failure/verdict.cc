@@ -139,13 +139,12 @@ void conclude(Context& context, Case c) {
     return;
   } else if (c.overdue) {
     const std::string missing = who_is_missing(c, answers);
-    comm->fail(fail(Code::timeout, "not finished after {} s: {}", comm->options().timeout_s,
+    comm->fail(fail(Code::timeout, "not finished after {} s: {}", op->end.timeout_s,
                     missing.empty() ? "every rank has started it, but it does not get on" : missing)
                    .in(c.name),
                true);
   } else {
-    const int64_t waited =
-        now_ns() - op->end.deadline_ns + static_cast<int64_t>(comm->options().timeout_s * 1e9);
+    const int64_t waited = now_ns() - op->end.deadline_ns + static_cast<int64_t>(op->end.timeout_s * 1e9);
     op->health.next_check_ns = std::min(op->end.deadline_ns, now_ns() + std::min(waited, kLongestPauseNs));
   }
 }

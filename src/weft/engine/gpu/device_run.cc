@@ -187,11 +187,11 @@ const transport::RemoteBuffer* DeviceRun::expose_directly(transport::Transport& 
     const cuda::Scope scope(executor_.device());
     auto exposed = direct->expose_gpu(op_.memory.base[index], op_.memory.bytes[index]);
     direct_[index] = exposed ? Direct::yes : Direct::no;
-    if (exposed) (void)op_.exposures.add(network, space, *exposed);
+    if (exposed) (void)op_.exposures.add(network, space, {0, op_.memory.bytes[index]}, *exposed);
     else executor_.note_staging(exposed.status());
   }
   if (direct_[index] == Direct::no) return nullptr;
-  return op_.exposures.find(network, space);
+  return op_.exposures.find(network, space, {0, op_.memory.bytes[index]});
 }
 
 Result<cuda::SharedMemory> DeviceRun::share(plan::Space space) {

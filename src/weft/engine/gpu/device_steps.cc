@@ -165,7 +165,7 @@ Result<StepOutcome> DeviceStep::queue_put(plan::StepId id) {
 Result<Progress> DeviceStep::start_put(plan::StepId id, transport::Completion& completion) {
   transport::Transport* const transport = environment_.members.route(step_.peer);
   const int world = environment_.members.world_rank(step_.peer);
-  transport::Envelope envelope = envelope_of(environment_, op_, step_);
+  transport::Envelope envelope = envelope_of(environment_, op_, step_, op_.signature_with(step_.peer));
   const std::byte* const source =
       work_.host.empty() ? own(op_.tables->plan.regions[step_.sources]).address : work_.host.front().data;
   const int32_t handle = op_.tables->handle_of_step[id];
@@ -324,7 +324,7 @@ StepOutcome DeviceSteps::reduce(const Step& step, LaneState& lane) {
 }
 
 StepOutcome DeviceSteps::signal(const Step& step) {
-  transport::Envelope e = envelope_of(environment_, op_, step);
+  transport::Envelope e = envelope(step);
   if (step.exposes == plan::Space::none) return send(step, e, nullptr);
   const Membership& members = environment_.members;
   e.space = static_cast<uint8_t>(step.exposes);
@@ -335,7 +335,7 @@ StepOutcome DeviceSteps::signal(const Step& step) {
     e.bytes = sizeof *shared;
     return send(step, e, &*shared);
   }
-  const Result<const transport::RemoteBuffer*> buffer = expose(*route(step.peer), step.exposes);
+  const Result<const transport::RemoteBuffer*> buffer = expose(step);
   if (!buffer) return failed(buffer.status());
   e.kind = static_cast<uint8_t>(MessageKind::expose_staged);
   e.bytes = sizeof(transport::RemoteBuffer);
@@ -343,14 +343,14 @@ StepOutcome DeviceSteps::signal(const Step& step) {
 }
 
 // For a peer whose transport writes: into GPU memory itself where it can, else into a landing.
-Result<const transport::RemoteBuffer*> DeviceSteps::expose(transport::Transport& transport,
-                                                           plan::Space space) {
-  if (const transport::RemoteBuffer* const known = op_.exposures.find(transport, space)) return known;
-  if (const transport::RemoteBuffer* const direct = op_.device->expose_directly(transport, space))
-    return direct;
-  const Result<std::byte*> landing = op_.device->make_landing(space);
+Result<const transport::RemoteBuffer*> DeviceSteps::expose(const Step& step) {
+  transport::Transport& transport = *route(step.peer);
+  const plan::SharedBlock block = op_.shared_with(step.peer, step.exposes);
+  if (const auto* const known = op_.exposures.find(transport, step.exposes, block)) return known;
+  if (const auto* const direct = op_.device->expose_directly(transport, step.exposes)) return direct;
+  const Result<std::byte*> landing = op_.device->make_landing(step.exposes);
   if (!landing) return landing.status();
-  return LaneSteps::expose(transport, space, *landing);
+  return LaneSteps::expose(step, *landing);
 }
 
 }  // namespace weft::engine

@@ -19,7 +19,7 @@ class DeviceSteps : public LaneSteps {
 
  private:
   StepOutcome outcome_of(const Result<StepOutcome>& result);
-  Result<const transport::RemoteBuffer*> expose(transport::Transport& transport, plan::Space space);
+  Result<const transport::RemoteBuffer*> expose(const plan::Step& step);
 };
 
 }  // namespace weft::engine

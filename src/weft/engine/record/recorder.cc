@@ -5,7 +5,10 @@ namespace weft::engine {
 std::string Record::describe() const {
   using plan::Collective;
   if (splits) return "Split";
-  std::string text = fmt::format("{} of {} {}", plan::name_of(collective), count, device::name_of(type));
+  if (uneven && collective == Collective::all_to_all)
+    return fmt::format("{}V of {}", plan::name_of(collective), device::name_of(type));
+  std::string text = fmt::format("{}{} of {} {}", plan::name_of(collective), uneven ? "V" : "", count,
+                                 device::name_of(type));
   if (plan::reduces(collective))
     text += fmt::format(" ({}{})", device::name_of(op), strict ? ", strict order" : "");
   switch (collective) {

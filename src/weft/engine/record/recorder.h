@@ -28,6 +28,7 @@ struct Record {
   bool on_stream = false;
   bool strict = false;  // reduces in an order that no layout changes
   bool splits = false;  // the AllGather of a split
+  bool uneven = false;  // its blocks have sizes of their own: an AlltoAll has no count then
   Code outcome = Code::in_progress;
   int32_t root = 0;
   uint64_t count = 0;
@@ -37,7 +38,8 @@ struct Record {
   const Operation* of = nullptr;  // for comparison only: the operation may be gone
 
   /// "AllReduce of 1024 float (sum)", "AllReduce of 1024 float (sum, strict order)", "Broadcast of 8 double
-  /// from root 3", "AlltoAll of 8 float in place", "Split". The same on all ranks that called the same.
+  /// from root 3", "AlltoAll of 8 float in place", "AllGatherV of
+  /// 30 float", "AlltoAllV of float", "Split". The same on all ranks that called the same.
   std::string describe() const;
 };
 

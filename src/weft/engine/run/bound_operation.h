@@ -21,11 +21,6 @@ inline bool overlap(const void* a, const void* b, uint64_t bytes) {
   return first < second + bytes && second < first + bytes;
 }
 
-/// Whether a buffer of so many bytes is there and aligned. Elements have powers of two as sizes.
-inline bool usable_buffer(const void* buffer, uint64_t bytes, uint64_t element) {
-  return bytes == 0 || (buffer && (reinterpret_cast<uintptr_t>(buffer) & (element - 1)) == 0);
-}
-
 class BoundOperation {
  public:
   /// Whether an operation is kept, and can do this call: one that differs in its buffers only, if these will
@@ -70,7 +65,7 @@ class BoundOperation {
   Operation* release() { return std::exchange(op_, nullptr); }
 
  private:
-  /// What usable_buffer() asks of a buffer.
+  /// What a buffer must be: there, if any bytes are needed, and aligned to its element.
   struct Buffer {
     Buffer() = default;
     Buffer(uint64_t bytes, uint64_t element) : misaligned(bytes > 0 ? element - 1 : 0), needed(bytes > 0) {}

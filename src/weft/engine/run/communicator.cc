@@ -44,6 +44,7 @@ void describe_in(Record& record, const Operation& op) {
   record.on_stream = call.stream || call.on_device;
   record.strict = op.tables->plan.request.strict;
   record.splits = call.splits;
+  record.uneven = call.uneven != nullptr;
   record.outcome = Code::in_progress;
   record.root = call.root;
   record.count = call.count;
@@ -71,7 +72,6 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
                    members_,
                    context_->workspace(),
                    context_->fabric().shm(),
-                   context_->event_counter(),
                    context_->trace(),
                    context_->fabric().oversubscribed(),
                    context_->fabric().has_network()},
@@ -128,6 +128,11 @@ plan::Request Communicator::request_for(const Call& call) const {
   request.element_bytes = static_cast<uint32_t>(device::size_of(call.type));
   request.root = call.root;
   request.strict = options_.strict && plan::reduces(call.collective);
+  if (call.uneven) {
+    request.uneven = call.uneven;
+    request.disjoint = call.collective == plan::Collective::all_to_all;
+    return request;
+  }
   request.disjoint = call.collective == plan::Collective::all_to_all &&
                      !overlap(call.send, call.recv, request.bytes() * static_cast<uint64_t>(size()));
   return request;
@@ -157,6 +162,7 @@ Operation* Communicator::enroll(const PlannedCall& planned) {
   }
   op->memory.use(call.send, call.recv, *tables);
   op->signature = signature_of(call, *op->tables);
+  op->end.timeout_s = call.timeout_s > 0 ? call.timeout_s : options_.timeout_s;
   op->reduction = {call.type, call.op, options_.strict ? device::Order::tree : device::Order::sequential,
                    call.op == device::ReduceOp::avg ? static_cast<uint32_t>(size()) : 1};
   if (plan::is_transfer(call.collective)) {
@@ -234,8 +240,8 @@ const AccessGate* Communicator::gate_of(int rank) {
 void Communicator::keep_or_release(Operation* op) {
   // Somebody else may have waited for it, too.
   const bool shared = op->end.references.load(std::memory_order_relaxed) > 1;
-  const bool keep = op->tables->fast && !op->call.premultiply && op->end.status.ok() &&
-                    !plan::is_transfer(op->call.collective) && !environment_.trace;
+  const bool keep = op->tables->fast && !op->call.premultiply && op->call.timeout_s == 0 &&
+                    op->end.status.ok() && !plan::is_transfer(op->call.collective) && !environment_.trace;
   if (keep && !shared) op = bound_.keep(*op);
   if (op) context_->operations().release(op);
 }
@@ -245,16 +251,18 @@ Status Communicator::run(const Call& call) {
     return run_on_device(*this, call);
   Lock lock = context_->lock();
   Status outcome;
-  if (!call.stream && !call.premultiply && repeat(lock, call, outcome)) return outcome;
+  const bool plain = !call.stream && !call.premultiply && call.timeout_s == 0 && !call.uneven;
+  if (plain && repeat(lock, call, outcome)) return outcome;
   const auto plan = planned(call, numbers_.streak());
   if (!plan) return plan.status();
   Operation* const op = enroll(*plan);
   if (call.stream) {
     call.stream->push(op, Stream::new_batch());
+    const uint64_t bytes =
+        (call.uneven ? plan::Uneven::extent(call.uneven->given) : call.count) * device::size_of(call.type);
     // A first turn here and now saves the progress thread's wake-up before the first bytes leave. What is
     // long is not worth that: it would hold up a caller that has to compute for the time of its writes.
-    if (call.count * device::size_of(call.type) <= kFirstTurnBytes && !context_->sleepers().any_waiting())
-      context_->turn();
+    if (bytes <= kFirstTurnBytes && !context_->sleepers().any_waiting()) context_->turn();
     context_->operations().release(op);
     return {};
   }
@@ -286,6 +294,12 @@ CallStreak Communicator::streak() {
 void Communicator::pin(const model::Pins& pins) {
   const Lock lock = context_->lock();
   plans_.pin(pins);
+  let_go_of_bound();
+}
+
+void Communicator::set_timeout(double seconds) {
+  const Lock lock = context_->lock();
+  options_.timeout_s = seconds;
   let_go_of_bound();
 }
 

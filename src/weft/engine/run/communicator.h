@@ -76,6 +76,8 @@ class Communicator {
   void deregister_buffer(void* registration);
   /// From now on these pins count instead of the setting's; on all ranks alike, between operations.
   void pin(const model::Pins& pins);
+  /// How long operations may take that are called from now on, s.
+  void set_timeout(double seconds);
   /// The streak in which the next collective will stand.
   CallStreak streak();
 

@@ -9,21 +9,24 @@
 
 #include "engine/run/source_reading.h"
 #include "plan/plan.h"
+#include "plan/uneven.h"
 #include "transport/transport.h"
 
 namespace weft::engine {
 
 class Exposures {
  public:
-  /// What of this space is registered with a transport; null: nothing. Good until the next add().
-  const transport::RemoteBuffer* find(const transport::Transport& transport, plan::Space space) const {
+  /// What of this block of a space is registered with a transport; null: nothing. Good until the next add().
+  const transport::RemoteBuffer* find(const transport::Transport& transport, plan::Space space,
+                                      const plan::SharedBlock& block) const {
     for (const Exposure& exposure : own_)
-      if (exposure.transport == &transport && exposure.space == space) return &exposure.buffer;
+      if (exposure.transport == &transport && exposure.space == space && exposure.block == block)
+        return &exposure.buffer;
     return nullptr;
   }
   const transport::RemoteBuffer* add(transport::Transport& transport, plan::Space space,
-                                     const transport::RemoteBuffer& buffer) {
-    own_.push_back({&transport, space, buffer});
+                                     const plan::SharedBlock& block, const transport::RemoteBuffer& buffer) {
+    own_.push_back({&transport, space, block, buffer});
     return &own_.back().buffer;
   }
   /// Withdraws all that is registered.
@@ -39,6 +42,7 @@ class Exposures {
   struct Exposure {
     transport::Transport* transport;
     plan::Space space;
+    plan::SharedBlock block;
     transport::RemoteBuffer buffer;
   };
   std::vector<Exposure> own_;

@@ -53,7 +53,7 @@ class FastSteps {
   }
   static bool ready(const plan::Step&) { return true; }
   bool memory_lost() {
-    failure_ = LostMemory::of(op_);
+    if (failure_.ok()) failure_ = LostMemory::of(op_);
     return !failure_.ok();
   }
   static void completed(plan::StepId, const plan::Step&, LaneState&) {}
@@ -81,14 +81,16 @@ class FastSteps {
 
  private:
   StepOutcome send(const plan::Step& step, const std::byte* payload) {
-    const bool sent = environment_.shm->send_short(environment_.members.world_rank(step.peer),
-                                                   envelope_of(environment_, op_, step), payload);
+    const bool sent =
+        environment_.shm->send_short(environment_.members.world_rank(step.peer),
+                                     envelope_of(environment_, op_, step, op_.signature), payload);
     return sent ? StepOutcome::done : send_slowly(step, payload);
   }
   // The envelope is made anew, so that the one of send() has no address and is written into the slot.
   [[gnu::noinline]] StepOutcome send_slowly(const plan::Step& step, const std::byte* payload) {
-    const Result<transport::Progress> progress = environment_.shm->send(
-        environment_.members.world_rank(step.peer), envelope_of(environment_, op_, step), payload);
+    const Result<transport::Progress> progress =
+        environment_.shm->send(environment_.members.world_rank(step.peer),
+                               envelope_of(environment_, op_, step, op_.signature), payload);
     if (progress) return *progress == transport::Progress::busy ? StepOutcome::retry : StepOutcome::done;
     failure_ = progress.status();
     return StepOutcome::failed;

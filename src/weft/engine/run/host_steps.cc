@@ -28,7 +28,7 @@ constexpr uint64_t kGoneBytes = 16 << 20;
 StepOutcome HostSteps::put(StepId id, const Step& step) {
   transport::Transport* const transport = route(step.peer);
   const std::byte* const source = op_.memory.at(plan_.regions[step.sources]);
-  const transport::Envelope e = envelope_of(environment_, op_, step);
+  const transport::Envelope e = envelope(step);
   const int world = environment_.members.world_rank(step.peer);
   transport::Completion& completion = op_.progress.completions[op_.tables->put_of_step[id]];
 
@@ -48,9 +48,9 @@ StepOutcome HostSteps::put(StepId id, const Step& step) {
 }
 
 StepOutcome HostSteps::signal(const Step& step) {
-  transport::Envelope e = envelope_of(environment_, op_, step);
+  transport::Envelope e = envelope(step);
   if (step.exposes == Space::none) return send(step, e, nullptr);
-  auto buffer = expose(*route(step.peer), step.exposes, op_.memory.base[static_cast<int>(step.exposes)]);
+  auto buffer = expose(step, op_.memory.base[static_cast<int>(step.exposes)]);
   if (!buffer) return failed(buffer.status());
   e.kind = static_cast<uint8_t>(MessageKind::expose);
   e.space = static_cast<uint8_t>(step.exposes);

@@ -19,8 +19,10 @@ Result<bool> run_lanes(const RunEnvironment& environment, Operation& op) {
     if (begin == end) continue;
     const StepOutcome outcome = run_lane(table, plan, lane, end);
     if (outcome == StepOutcome::failed) return table.take_failure();
-    if (op.health.unreachable) [[unlikely]]
-      return moved;
+    if (op.health.unreachable) [[unlikely]] {
+      op.progress.may_move = true;  // so that every turn sees whether the time of grace is over
+      return false;
+    }
     moved |= lane.next != begin || outcome == StepOutcome::turn_over;
     retry |= outcome == StepOutcome::retry;
     if (outcome == StepOutcome::done) --op.progress.lanes_left;
@@ -49,9 +51,6 @@ Result<bool> advance_on_device(const RunEnvironment& environment, Operation& op,
 }  // namespace
 
 Result<bool> advance(const RunEnvironment& environment, Operation& op) {
-  // A step could not reach its peer: no step is tried until Failures decides (OperationHealth).
-  if (op.health.unreachable) [[unlikely]]
-    return false;
   const bool moved = op.progress.reap_puts(*op.tables);
   if (op.device) return advance_on_device(environment, op, moved);
   const Result<bool> ran = run_lanes<HostSteps>(environment, op);

@@ -17,6 +17,7 @@
 #include "engine/run/operation_memory.h"
 #include "engine/run/plan_tables.h"
 #include "engine/run/step_progress.h"
+#include "plan/uneven.h"
 
 namespace weft::engine {
 
@@ -74,6 +75,23 @@ struct Operation {
     of_step.weights = tables->plan.contributions_of(step).data();
     if (!step.final) of_step.divisor = 1;
     return of_step;
+  }
+  /// What rank `peer` calls 0 in a space, and how long that is: of an uneven collective a block of it.
+  plan::SharedBlock shared_with(int peer, plan::Space space) const {
+    const plan::Request& request = tables->plan.request;
+    if (!request.uneven || space == plan::Space::scratch) [[likely]]
+      return {0, memory.bytes[static_cast<int>(space)]};
+    return plan::shared_block(request, space, peer);
+  }
+  /// Whether the payload of a message from `from` has room where its envelope says.
+  bool fits(const transport::Envelope& envelope, int from) const {
+    return envelope.space <= 2 &&
+           envelope.fits_in(shared_with(from, static_cast<plan::Space>(envelope.space)).bytes);
+  }
+  /// The signature of the messages to and from a peer.
+  uint32_t signature_with(int peer) const {
+    const std::vector<uint32_t>& pairs = tables->pair_signatures;
+    return pairs.empty() ? signature : signature ^ pairs[static_cast<size_t>(peer)];
   }
   /// Its record, or null once the record's place in the ring has gone to a later operation.
   Record* own_record() const { return record->of == this ? record : nullptr; }

@@ -15,6 +15,7 @@ struct OperationEnd {
   Status status;
   std::atomic<bool> finished{false};
   std::atomic<int> references{0};
+  double timeout_s = 0;     // from when its rank first had to wait for it
   int64_t deadline_ns = 0;  // 0 until the first look at the clock
 
   /// `shared`: other threads count, too.

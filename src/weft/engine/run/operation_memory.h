@@ -34,11 +34,9 @@ struct OperationMemory {
   std::byte* at(const plan::Region& region) const {
     return base[static_cast<int>(region.space)] + region.offset;
   }
-  /// Whether a message's payload has room where its envelope says.
+  /// Whether a message's payload has room where its envelope says, in a collective whose blocks are equal.
   bool fits(const transport::Envelope& envelope) const {
-    if (envelope.space > 2) return false;
-    const uint64_t room = bytes[envelope.space];
-    return envelope.offset <= room && envelope.bytes <= room - envelope.offset;
+    return envelope.space <= 2 && envelope.fits_in(bytes[envelope.space]);
   }
 };
 

@@ -6,6 +6,7 @@
 #include "base/settings.h"
 #include "engine/context/fabric.h"
 #include "model/estimate.h"
+#include "plan/uneven.h"
 
 namespace weft::engine {
 namespace {
@@ -36,6 +37,7 @@ size_t PlanCache::KeyHash::operator()(const Key& key) const {
 Result<const std::shared_ptr<const PlanTables>*> PlanCache::find_or_make(const plan::Request& request,
                                                                          int streak,
                                                                          const model::Machine& machine) {
+  if (request.uneven) return &make_uneven(request, machine);
   const Key key{request, streak};
   if (last_ && last_key_ == key) return &last_;
   auto found = plans_.find(key);
@@ -56,6 +58,15 @@ Result<const std::shared_ptr<const PlanTables>*> PlanCache::find_or_make(const p
   return &last_;
 }
 
+// Counts of AlltoAlls seldom come again, and a plan takes less to make than they take to compare with many.
+const std::shared_ptr<const PlanTables>& PlanCache::make_uneven(const plan::Request& request,
+                                                                const model::Machine& machine) {
+  if (uneven_ && uneven_->plan.request == request) return uneven_;
+  plan::Limits limits = model::limits_on(machine, limits_);
+  if (pins_.slice_bytes != 0) limits.slice_bytes = pins_.slice_bytes;
+  return uneven_ = PlanTables::make(plan::make_uneven(request, layout_, limits, rank_), layout_);
+}
+
 void PlanCache::clear() {
   plans_.clear();
   estimates_.clear();
@@ -72,6 +83,7 @@ void PlanCache::pin(const model::Pins& pins) {
 
 Result<double> PlanCache::predict_us(const plan::Request& request, int streak,
                                      const model::Machine& machine) const {
+  if (request.uneven) return 0;  // what other pairs of ranks have to move is not known here
   auto choice = model::choose(machine, request, layout_, limits_, pins_, streak);
   if (!choice) return choice.status();
   return choice->predicted_us;

@@ -56,6 +56,8 @@ class PlanCache {
   struct KeyHash {
     size_t operator()(const Key& key) const;
   };
+  const std::shared_ptr<const PlanTables>& make_uneven(const plan::Request& request,
+                                                       const model::Machine& machine);
   void clear();
 
   const topology::Layout layout_;
@@ -67,6 +69,7 @@ class PlanCache {
   size_t steps_ = 0;                                              // of all plans together
   Key last_key_;
   std::shared_ptr<const PlanTables> last_;
+  std::shared_ptr<const PlanTables> uneven_;  // the plan of the last uneven request
 };
 
 }  // namespace weft::engine

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/hash.h"
+#include "plan/uneven.h"
 
 namespace weft::engine {
 namespace {
@@ -10,6 +11,20 @@ namespace {
 int32_t find(const std::map<std::pair<int, plan::Space>, int32_t>& handle_of, int rank, plan::Space space) {
   const auto found = handle_of.find({rank, space});
   return found == handle_of.end() ? -1 : found->second;
+}
+
+/// What goes from the lower rank to the higher, then the other direction.
+std::vector<uint32_t> pair_signatures_of(const plan::Plan& plan) {
+  const plan::Request& request = plan.request;
+  if (!request.uneven || request.collective != plan::Collective::all_to_all) return {};
+  std::vector<uint32_t> signatures;
+  for (int peer = 0; peer < plan.ranks; ++peer) {
+    const uint64_t given = request.uneven->given[static_cast<size_t>(peer)].count;
+    const uint64_t taken = request.uneven->taken[static_cast<size_t>(peer)].count;
+    const uint32_t first = hash_32(plan.rank < peer ? given : taken, kFirstHash32);
+    signatures.push_back(hash_32(plan.rank < peer ? taken : given, first));
+  }
+  return signatures;
 }
 
 }  // namespace
@@ -25,6 +40,7 @@ std::shared_ptr<const PlanTables> PlanTables::make(plan::Plan plan, const topolo
   t.streak = streak;
   t.predicted_us = static_cast<float>(predicted_us);
   t.algorithm_hash = hash_32(t.plan.algorithm);
+  t.pair_signatures = pair_signatures_of(t.plan);
   const HandleOf handle_of = t.number_handles();
   t.handle_of_step.assign(t.plan.steps.size(), -1);
   t.put_of_step.assign(t.plan.steps.size(), -1);
@@ -66,8 +82,8 @@ void PlanTables::derive_step(size_t id, const HandleOf& handle_of, const topolog
 bool PlanTables::is_fast() const {
   const bool short_steps = std::all_of(plan.steps.begin(), plan.steps.end(),
                                        [](const plan::Step& step) { return step.bytes <= kFastStepBytes; });
-  return handles == 0 && !exposes[0] && !exposes[1] && !exposes[2] && !between_nodes && plan.lanes() == 1 &&
-         short_steps && plan.scratch_bytes <= kInlineScratch;
+  return handles == 0 && !exposes[0] && !exposes[1] && !exposes[2] && !between_nodes &&
+         !plan.request.uneven && plan.lanes() == 1 && short_steps && plan.scratch_bytes <= kInlineScratch;
 }
 
 }  // namespace weft::engine

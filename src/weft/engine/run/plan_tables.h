@@ -38,6 +38,8 @@ struct PlanTables {
   bool exposes_inside[3] = {};  // … to a rank of the same node
   bool between_nodes = false;   // any step talks to another node
   uint32_t algorithm_hash = 0;
+  /// By peer, of an uneven AlltoAll: of the counts that the two ranks must agree on. Else empty.
+  std::vector<uint32_t> pair_signatures;
   /// Nothing but short messages inside a node, copies and reductions, one after the other: the caller may do
   /// it alone (context/fast_path.h).
   bool fast = false;

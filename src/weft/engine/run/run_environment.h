@@ -22,7 +22,6 @@ struct RunEnvironment {
   const Membership& members;  // its ranks, and the transports that reach them
   Workspace& workspace;       // memory to read into, the list of a reduction's sources, the accessor
   transport::ShmTransport* shm = nullptr;  // what the fast path sends by; null: no other rank on this node
-  const uint64_t* events = nullptr;        // counts what has moved in the context
   Trace* trace = nullptr;                  // null unless a trace is being written
   bool oversubscribed = false;             // ranks share CPUs: no owner has time to help with reads
   bool has_network = false;                // some ranks of the job share no memory with this one

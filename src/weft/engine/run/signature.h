@@ -20,6 +20,7 @@ inline uint32_t signature_of(const Call& call, const PlanTables& tables) {
   mix((transfer ? 255 : static_cast<uint64_t>(call.collective)) | static_cast<uint64_t>(call.type) << 8 |
       uint64_t{call.splits} << 16);
   mix(call.count);
+  if (call.uneven) mix(call.uneven->hash | 1);
   if (plan::reduces(call.collective))
     mix(static_cast<uint64_t>(call.op) | uint64_t{call.premultiply} << 8 |
         uint64_t{tables.plan.request.strict} << 9);

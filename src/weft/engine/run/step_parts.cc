@@ -23,7 +23,7 @@ void LaneSteps::completed(plan::StepId id, const plan::Step& step, LaneState& la
 
 StepOutcome LaneSteps::unreachable(Status why) {
   if (why.code() != Code::remote_error) return failed(std::move(why));
-  op_.health.set_unreachable(std::move(why), now_ns(), *environment_.events);
+  op_.health.set_unreachable(std::move(why), now_ns());
   return StepOutcome::retry;
 }
 
@@ -35,13 +35,13 @@ StepOutcome LaneSteps::send(const plan::Step& step, const transport::Envelope& e
   return *progress == Progress::accepted ? StepOutcome::done : StepOutcome::retry;
 }
 
-Result<const transport::RemoteBuffer*> LaneSteps::expose(transport::Transport& transport, plan::Space space,
-                                                         std::byte* memory) {
-  if (const transport::RemoteBuffer* const known = op_.exposures.find(transport, space)) return known;
-  Result<transport::RemoteBuffer> buffer =
-      transport.expose(memory, op_.memory.bytes[static_cast<int>(space)]);
+Result<const transport::RemoteBuffer*> LaneSteps::expose(const plan::Step& step, std::byte* memory) {
+  transport::Transport& transport = *route(step.peer);
+  const plan::SharedBlock block = op_.shared_with(step.peer, step.exposes);
+  if (const auto* const known = op_.exposures.find(transport, step.exposes, block)) return known;
+  Result<transport::RemoteBuffer> buffer = transport.expose(memory + block.begin, block.bytes);
   if (!buffer) return buffer.status();
-  return op_.exposures.add(transport, space, *buffer);
+  return op_.exposures.add(transport, step.exposes, block, *buffer);
 }
 
 }  // namespace weft::engine

@@ -14,13 +14,13 @@
 
 namespace weft::engine {
 
-/// The message of a put or of a signal.
+/// The message of a put or of a signal. `signature`: that of the messages between the step's two ranks.
 inline transport::Envelope envelope_of(const RunEnvironment& environment, const Operation& op,
-                                       const plan::Step& step) {
+                                       const plan::Step& step, uint32_t signature) {
   transport::Envelope e;
   e.comm = environment.comm;
   e.op = op.number;
-  e.signature = op.signature;
+  e.signature = signature;
   e.set_tag(step.tag);
   if (step.kind == plan::StepKind::put) {
     e.kind = static_cast<uint8_t>(MessageKind::data);
@@ -77,10 +77,12 @@ class LaneSteps {
   StepOutcome unreachable(Status why);
   /// Sends a signal, with `payload` if it exposes a space.
   StepOutcome send(const plan::Step& step, const transport::Envelope& envelope, const void* payload);
-  /// Registers an own space, which lies at `memory`, with a transport. It stays registered until the
-  /// operation ends.
-  Result<const transport::RemoteBuffer*> expose(transport::Transport& transport, plan::Space space,
-                                                std::byte* memory);
+  transport::Envelope envelope(const plan::Step& step) const {
+    return envelope_of(environment_, op_, step, op_.signature_with(step.peer));
+  }
+  /// Registers an own space, which lies at `memory`, or a block of it with the step's transport. It stays
+  /// registered until the operation ends.
+  Result<const transport::RemoteBuffer*> expose(const plan::Step& step, std::byte* memory);
   transport::Transport* route(int peer) const { return environment_.members.route(peer); }
 
   const RunEnvironment& environment_;

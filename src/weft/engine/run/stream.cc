@@ -8,7 +8,11 @@
 
 namespace weft::engine {
 
-Stream::~Stream() { (void)synchronize(); }
+Stream::~Stream() {
+  (void)synchronize();
+  MutexLock lock(mutex_);
+  while (not_called_ != 0) all_called_.wait(lock);
+}
 
 uint64_t Stream::new_batch() {
   static std::atomic<uint64_t> batches{0};
@@ -38,8 +42,35 @@ void Stream::on_finished(Operation& op) {
   if (!op.end.status.ok() && first_failure_.ok()) first_failure_ = op.end.status;
   const auto ended =
       std::find_if(queue_.begin(), queue_.end(), [&](const Entry& entry) { return entry.op == &op; });
+  if (!op.end.status.ok()) note_failure(*ended, op.end.status);
   spare_.splice(spare_.begin(), queue_, ended);
   submit_first_batch();
+  for (; !notices_.empty() && has_ended(notices_.front().position); notices_.pop_front())
+    post(std::move(notices_.front()));
+}
+
+void Stream::note_failure(const Entry& ended, const Status& status) {
+  const auto covers = [&](const Waiting& notice) { return notice.position >= ended.position; };
+  const auto notice = std::find_if(notices_.begin(), notices_.end(), covers);
+  Status& told = notice == notices_.end() ? unnoticed_ : notice->outcome;
+  if (told.ok()) told = status;
+}
+
+void Stream::notify(Notice call) {
+  const MutexLock guard(mutex_);
+  if (!notifier_) notifier_ = Notifier::of_process();
+  ++not_called_;
+  Waiting notice{position_, std::exchange(unnoticed_, Status()), std::move(call)};
+  if (queue_.empty()) post(std::move(notice));
+  else notices_.push_back(std::move(notice));
+}
+
+void Stream::post(Waiting notice) {
+  notifier_->post([this, notice = std::move(notice)] {
+    notice.call(notice.outcome);
+    const MutexLock guard(mutex_);
+    if (--not_called_ == 0) all_called_.notify_all();
+  });
 }
 
 uint64_t Stream::position() {
@@ -48,28 +79,28 @@ uint64_t Stream::position() {
 }
 
 // The first of the queue is the earliest that has not ended.
-Status Stream::synchronize(uint64_t position) {
+Status Stream::synchronize(uint64_t position, Deadline deadline) {
   while (true) {
     Operation* head = nullptr;
     std::shared_ptr<Context> context;  // an abort elsewhere may take the communicator apart while we wait
     {
       const MutexLock guard(mutex_);
-      if (queue_.empty() || queue_.front().position > position)
-        return std::exchange(first_failure_, Status());
+      if (has_ended(position)) return std::exchange(first_failure_, Status());
+      if (deadline.passed()) return fail(Code::in_progress, "{} operations are unfinished", queue_.size());
       head = queue_.front().op;
       context = head->context->shared_from_this();
       head->retain();
     }
     Lock lock = context->lock();
-    context->wait(lock, *head);
+    context->wait(lock, *head, deadline);
     context->operations().release(head);
   }
 }
 
-Status Stream::query() {
+Status Stream::query(uint64_t position) {
   const MutexLock guard(mutex_);
   if (!first_failure_.ok()) return std::exchange(first_failure_, Status());
-  if (!queue_.empty())
+  if (!has_ended(position))
     return fail(Code::in_progress, "{} operations of the stream are unfinished", queue_.size());
   return {};
 }

@@ -6,10 +6,16 @@
 // other way round.
 #pragma once
 
+#include <condition_variable>
+#include <deque>
+#include <functional>
 #include <list>
+#include <memory>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "engine/run/notifier.h"
 #include "engine/run/operation.h"
 
 namespace weft::engine {
@@ -17,7 +23,7 @@ namespace weft::engine {
 class Stream {
  public:
   Stream() = default;
-  /// Waits for what is queued.
+  /// Waits for what is queued, and until all that notify() was given has been called.
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -32,10 +38,14 @@ class Stream {
   /// How many operations have been queued.
   uint64_t position();
   /// Waits until the first `position` operations have ended, driving them. The first failure since the last
-  /// call.
-  Status synchronize(uint64_t position = UINT64_MAX);
-  /// ok when all is done (or the first failure), in_progress otherwise.
-  Status query();
+  /// call; in_progress if the deadline passes before.
+  Status synchronize(uint64_t position = UINT64_MAX, Deadline deadline = Deadline::never());
+  /// ok when the first `position` operations have ended (or the first failure), in_progress otherwise.
+  Status query(uint64_t position = UINT64_MAX);
+  /// Calls `call` on a thread of the Notifier when all that is queued now has ended, with the first failure
+  /// of what was queued since the notify() before.
+  using Notice = std::function<void(const Status&)>;
+  void notify(Notice call);
 
  private:
   struct Entry {
@@ -44,14 +54,29 @@ class Stream {
     uint64_t position;
     bool submitted = false;
   };
+  struct Waiting {
+    uint64_t position;
+    Status outcome;
+    Notice call;
+  };
+  bool has_ended(uint64_t position) const WEFT_REQUIRES(mutex_) {
+    return queue_.empty() || queue_.front().position > position;
+  }
+  void note_failure(const Entry& ended, const Status& status) WEFT_REQUIRES(mutex_);
+  void post(Waiting notice) WEFT_REQUIRES(mutex_);
   void submit_first_batch() WEFT_REQUIRES(mutex_);
 
   Mutex mutex_;
   std::list<Entry> queue_ WEFT_GUARDED_BY(mutex_);
-  std::list<Entry> spare_
-      WEFT_GUARDED_BY(mutex_);  // nodes that were used, as many as were ever queued at once
+  // Nodes that were used, as many as were ever queued at once.
+  std::list<Entry> spare_ WEFT_GUARDED_BY(mutex_);
   uint64_t position_ WEFT_GUARDED_BY(mutex_) = 0;
   Status first_failure_ WEFT_GUARDED_BY(mutex_);
+  std::shared_ptr<Notifier> notifier_ WEFT_GUARDED_BY(mutex_);  // from the first notify() on
+  std::deque<Waiting> notices_ WEFT_GUARDED_BY(mutex_);
+  size_t not_called_ WEFT_GUARDED_BY(mutex_) = 0;  // of these and of what was posted
+  Status unnoticed_ WEFT_GUARDED_BY(mutex_);       // the first failure that no notice will tell yet
+  std::condition_variable_any all_called_;
 };
 
 }  // namespace weft::engine

@@ -39,6 +39,18 @@ Status Workspace::stage(Operation& op, plan::Space space, ScratchPool::Block& bl
   return {};
 }
 
+// Between uneven blocks the caller's memory stays as it is.
+void Workspace::bring_back(const Operation& op) {
+  const auto& uneven = op.call.uneven;
+  const bool blocks = uneven && op.call.collective != plan::Collective::reduce_scatter;
+  auto* const to = static_cast<std::byte*>(op.call.recv);
+  if (!blocks) return device::copy(to, op.memory.staged_output.data, op.memory.bytes[1]);
+  const size_t element = device::size_of(op.call.type);
+  for (const plan::Uneven::Block& block : uneven->taken)
+    device::copy(to + block.begin * element, op.memory.staged_output.data + block.begin * element,
+                 block.count * element);
+}
+
 void Workspace::give_back(Operation& op, bool succeeded) {
   give_back(op, plan::Space::scratch, op.memory.scratch, succeeded);
   give_back(op, plan::Space::input, op.memory.staged_input, succeeded);

@@ -27,6 +27,8 @@ class Workspace {
   /// Gives back what prepare() took. Peers of an operation that succeeded are done with what it has exposed;
   /// those of a failed one may stand in the middle of a write.
   void give_back(Operation& op, bool succeeded);
+  /// Copies what the operation has put into its staged output to where the caller wants it.
+  static void bring_back(const Operation& op);
 
   /// Memory to read pieces of peers' buffers into; valid until the next call.
   std::byte* bounce(size_t bytes);

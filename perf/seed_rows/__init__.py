@@ -1,0 +1,1 @@
+"""What perf/seeds.py is made of: predictions of published figures, tables, and a chart."""

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Predicts the published figures of perf/seeds/ with `loom plan` and writes docs/results/seeds.md with its chart.
+
+  perf/seeds.py [--build build] [--docs docs] [--check]
+
+Every row is predicted anew from perf/seeds/ and clusters/p4d.json. The text of the page stays as it is: a table is replaced
+between the lines <!-- NAME: perf/seeds.py --> and <!-- end -->. --check writes nothing; the exit code is 1 if a held-out row
+is not within 10 percent.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+
+from comparison.marked import fill_in
+from seed_rows.chart import chart
+from seed_rows.predictions import BAND, Predictor
+from seed_rows.tables import all_reduce_table, fit_table, gain_table, row_table, sensitivity_table, steps_table
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def parse_arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs", help="where results/seeds.md is")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a held-out row is not within 10 percent")
+    parser.add_argument("--no-steps", action="store_true", help="leave the 109 measured steps out, which take longest")
+    return parser.parse_args(words)
+
+
+def main(words: list[str]) -> int:
+    options = parse_arguments(words)
+    predictor = Predictor(options.build / "bin", ROOT)
+    rows = predictor.rows()
+    outside = [row for row in rows if row.held_out and abs(row.error) > BAND]
+    held_out = [row for row in rows if row.held_out]
+    mean = sum(abs(row.error) for row in held_out) / len(held_out)
+    print(f"{len(held_out) - len(outside)} of {len(held_out)} held-out rows within {BAND:.0%}, mean error {mean:.1%}")
+    for row in outside:
+        print(f"outside: {row.name}: {row.predicted:.1f}, published {row.published:g}")
+    if options.check:
+        return 1 if outside else 0
+    page = options.docs / "results" / "seeds.md"
+    tables = {"rows": row_table(rows), "fit": fit_table(rows), "sensitivity": sensitivity_table(rows),
+              "all-reduce": all_reduce_table(predictor),
+              "gain": gain_table(predictor)}
+    if not options.no_steps:
+        tables["steps"] = steps_table(predictor)
+    fill_in(page, "perf/seeds.py", tables)
+    folder = options.docs / "results" / "seeds"
+    folder.mkdir(exist_ok=True)
+    for name, dark in (("predicted-light.svg", False), ("predicted-dark.svg", True)):
+        (folder / name).write_text(chart(rows, dark), encoding="utf-8")
+    return 1 if outside else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
