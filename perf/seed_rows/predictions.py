@@ -125,9 +125,8 @@ class Predictor:
     def __init__(self, programs: pathlib.Path, root: pathlib.Path) -> None:
         self.programs, self.root, self.folder = programs, root, root / "perf" / "seeds"
 
-    def plan(self, model: pathlib.Path, cluster: str, words: list[str]) -> dict:
-        command = [str(self.programs / "loom"), "plan", str(model), "--cluster",
-                   str(self.root / "clusters" / f"{cluster}.json"), "--json", *words]
+    def plan(self, model: pathlib.Path, cluster: pathlib.Path, words: list[str]) -> dict:
+        command = [str(self.programs / "loom"), "plan", str(model), "--cluster", str(cluster), "--json", *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -138,7 +137,7 @@ class Predictor:
         for told in json.loads((self.folder / "rows.json").read_text(encoding="utf-8")):
             batch = told["sequences_a_rank"] * told["nodes"] * 8
             overrides = {"data.global_batch": batch, "data.microbatch": told["microbatch"], **told.get("overrides", {})}
-            plan = self.plan(self.folder / "models" / f"{told['model']}.json", "p4d",
+            plan = self.plan(self.folder / "models" / f"{told['model']}.json", self.root / "clusters" / "p4d.json",
                              ["--nodes", str(told["nodes"]), "--engine", told["engine"], "--attention", told["attention"],
                               *(f"--{key}={value}" for key, value in overrides.items())])
             rows.append(Row(told["name"], told["published"], told["role"], told["engine"], told["attention"], told["nodes"],
@@ -164,7 +163,7 @@ class Predictor:
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump(config, file)
             file.flush()
-            return self.plan(pathlib.Path(file.name), "a100-hdr",
+            return self.plan(pathlib.Path(file.name), self.folder / "a100-hdr.json",
                              ["-n", one["# GPUs"], "--engine", "megatron", "--attention", "standard"])["step_seconds"]
 
     def all_reduces(self) -> list[dict]:

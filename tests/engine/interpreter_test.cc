@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "engine/run/message_kind.h"
 #include "engine/scripted_job.h"
 
 namespace weft::engine {

@@ -1,6 +1,6 @@
 #include "async_queue.h"
 
-#include <pthread.h>
+#include <Python.h>
 
 #include <utility>
 
@@ -9,76 +9,100 @@
 namespace weft_torch {
 
 namespace {
-// Callbacks that wait for operations whose callbacks wait, and so on, need a thread for each level.
-constexpr size_t kMaxThreads = 16;
+
+// From then on a thread that takes the interpreter's lock, as letting go of a tensor of Python does, is
+// ended.
+bool interpreter_ends() {
+#if PY_VERSION_HEX >= 0x030d0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
 }  // namespace
 
-AsyncQueue::AsyncQueue(std::function<std::string(weftResult_t)> sentence) : sentence_(std::move(sentence)) {
+AsyncQueue::AsyncQueue(std::function<std::string(weftResult_t)> sentence, std::function<bool()> healthy)
+    : sentence_(std::move(sentence)), healthy_(std::move(healthy)) {
   weftResult_t made = weftStreamCreate(&stream_);
   if (made != weftSuccess) std::rethrow_exception(backend_error(weftGetLastError(nullptr)));
 }
 
-AsyncQueue::~AsyncQueue() {
+AsyncQueue::~AsyncQueue() { close(); }
+
+void AsyncQueue::close() {
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (closed_) return;
+    closed_ = true;
+  }
+  weftStreamSynchronize(stream_);  // so threads that wait come back
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return driving_ == 0; });
+  }
+  weftStreamDestroy(stream_);  // waits for callbacks
+}
+
+uint64_t AsyncQueue::push(Completion completion) {
+  auto item = std::make_shared<Item>();
+  item->queue = shared_from_this();
+  item->completion = std::move(completion);
+  weftStreamGetPosition(stream_, &item->position);
+  const uint64_t position = item->position;
+  auto kept = std::make_unique<std::shared_ptr<Item>>(item);
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
+    items_.push_back(std::move(item));
   }
+  weftStreamNotify(stream_, on_end, kept.release());
+  return position;
+}
+
+void AsyncQueue::complete_first(std::unique_lock<std::mutex>& lock, std::exception_ptr error) {
+  std::shared_ptr<Item> first = items_.front();
+  first->begun = true;
+  lock.unlock();
+  first->completion.complete(std::move(error));
+  lock.lock();
+  items_.pop_front();
   changed_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
-  weftStreamDestroy(stream_);
 }
 
-void AsyncQueue::push(Completion completion) {
-  uint64_t position = 0;
-  weftStreamGetPosition(stream_, &position);
-  std::lock_guard<std::mutex> lock(mutex_);
-  items_.push_back({position, std::move(completion)});
-  ensure_waiter();
-}
-
-void AsyncQueue::ensure_waiter() {
-  if (waiting_ || items_.empty()) return;
-  if (idle_ > 0) {
-    changed_.notify_one();
-  } else if (threads_.size() < kMaxThreads && !stopping_) {
-    threads_.emplace_back([this] { run(); });
-    pthread_setname_np(threads_.back().native_handle(), "weft_torch");
+void AsyncQueue::on_end(weftResult_t result, void* arg) {
+  std::unique_ptr<std::shared_ptr<Item>> kept(static_cast<std::shared_ptr<Item>*>(arg));
+  const std::shared_ptr<Item> item = *kept;
+  AsyncQueue& queue = *item->queue;
+  std::exception_ptr error = result == weftSuccess ? nullptr : backend_error(queue.sentence_(result));
+  {
+    std::unique_lock<std::mutex> lock(queue.mutex_);
+    // A thread that waits may be completing this one, or one before it.
+    queue.changed_.wait(lock, [&] {
+      return queue.items_.empty() || queue.items_.front()->position > item->position ||
+             (queue.items_.front() == item && !item->begun);
+    });
+    if (!item->begun) queue.complete_first(lock, std::move(error));
   }
+  if (interpreter_ends()) {
+    new Completion(std::move(item->completion));  // stays
+    return;
+  }
+  item->completion.callbacks();
+  item->completion = {};  // lets go of the tensors
 }
 
-std::exception_ptr AsyncQueue::outcome(weftResult_t result) {
-  // The stream reports a failure once; what comes behind it on this communicator has failed as well.
-  if (!failure_ && result != weftSuccess) failure_ = backend_error(sentence_(result));
-  return failure_;
-}
-
-void AsyncQueue::run() {
+void AsyncQueue::drive(uint64_t position, double seconds) {
   std::unique_lock<std::mutex> lock(mutex_);
-  for (;;) {
-    ++idle_;
-    changed_.wait(lock, [this] { return (!items_.empty() && !waiting_) || (stopping_ && items_.empty()); });
-    --idle_;
-    if (items_.empty()) return;
-    Item item = std::move(items_.front());
-    items_.pop_front();
-    waiting_ = true;
-    lock.unlock();
-    if (item.completion.complete(outcome(weftStreamSynchronizeTo(stream_, item.position)))) {
-      lock.lock();
-      waiting_ = false;
-      ensure_waiter();
-      lock.unlock();
-      item.completion.callbacks();
-      item.completion = {};  // lets go of the tensors, outside the lock
-      lock.lock();
-    } else {
-      // Nothing can block this thread, so no other one is woken.
-      item.completion = {};
-      lock.lock();
-      waiting_ = false;
-    }
-    if (stopping_ && items_.empty()) changed_.notify_all();
-  }
+  if (closed_) return;
+  ++driving_;
+  lock.unlock();
+  // The stream tells a failure once, to whoever asks. So only what certainly succeeded is completed here.
+  const bool succeeded = weftStreamWait(stream_, position, seconds) == weftSuccess && healthy_();
+  lock.lock();
+  while (succeeded && !items_.empty() && items_.front()->position <= position && !items_.front()->begun)
+    complete_first(lock, nullptr);
+  --driving_;
+  changed_.notify_all();
 }
 
 }  // namespace weft_torch

@@ -1,64 +1,71 @@
-// A stream of Weft, and threads that wait for its operations and complete their Works. It does not start
-// operations: the backend does, on stream().
+// A stream of Weft whose operations complete their Works: Weft calls back when an operation has ended, so no
+// thread waits for it; a thread that waits for a Work drives the stream and completes the Work itself. It
+// does not start operations: the backend does, on stream().
 #ifndef WEFT_TORCH_ASYNC_QUEUE_H_
 #define WEFT_TORCH_ASYNC_QUEUE_H_
 
 #include <weft/weft.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
-#include <vector>
 
 namespace weft_torch {
 
-// Thread safety: push() from one thread at a time, together with what puts operations on the stream.
-// Invariants: at most one thread waits for the stream; operations are complete()d in their order. callbacks()
-// run without a lock, and one that waits for a later operation of the queue does not hang: another thread
-// takes over.
-class AsyncQueue {
+// Thread safety: push() from one thread at a time, together with what puts operations on the stream; the
+// others from any thread. Invariants: operations are complete()d in their order, each once. callbacks() run
+// on threads of Weft without a lock, and one that waits for a later operation of the queue does not hang.
+class AsyncQueue : public std::enable_shared_from_this<AsyncQueue> {
  public:
   struct Completion {
-    std::function<bool(std::exception_ptr)> complete;  // returns whether there is need of callbacks()
+    std::function<void(std::exception_ptr)> complete;
     std::function<void()> callbacks;
   };
 
-  // `sentence` says what a result means, as the communicator's last error.
-  explicit AsyncQueue(std::function<std::string(weftResult_t)> sentence);
-  // Waits for what was pushed.
+  // `sentence` says what a result means, as the communicator's last error; `healthy`, whether no operation of
+  // the communicator has failed.
+  AsyncQueue(std::function<std::string(weftResult_t)> sentence, std::function<bool()> healthy);
   ~AsyncQueue();
   AsyncQueue(const AsyncQueue&) = delete;
   AsyncQueue& operator=(const AsyncQueue&) = delete;
 
+  // Waits for what was pushed. Afterwards only drive() may be called, which does nothing.
+  void close();
+
   weftStream_t stream() const { return stream_; }
-  // Calls complete(), then callbacks() if needed, when everything that is on the stream now is complete.
-  void push(Completion completion);
+  // Calls complete(), then callbacks(), when everything that is on the stream now is complete. Returns the
+  // operations' position.
+  uint64_t push(Completion completion);
+  // Drives the stream up to a position that push() returned, for `seconds` at most, and completes what has
+  // ended. Afterwards the completion may still be under way in another thread.
+  void drive(uint64_t position, double seconds);
 
  private:
   struct Item {
-    uint64_t position;
+    std::shared_ptr<AsyncQueue> queue;
+    uint64_t position = 0;
     Completion completion;
+    bool begun = false;  // complete() was, or is being, called
   };
 
-  void run();
-  void ensure_waiter();  // holding mutex_
-  std::exception_ptr outcome(weftResult_t result);
+  static void on_end(weftResult_t result, void* item);
+  // Holding the lock, which is given up meanwhile: completes the first item.
+  void complete_first(std::unique_lock<std::mutex>& lock, std::exception_ptr error);
 
   const std::function<std::string(weftResult_t)> sentence_;
+  const std::function<bool()> healthy_;
   weftStream_t stream_ = nullptr;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Item> items_;
-  std::vector<std::thread> threads_;
-  int idle_ = 0;
-  bool waiting_ = false;  // a thread waits for the stream
-  bool stopping_ = false;
-  std::exception_ptr failure_;  // written by the thread that waits; once there, later operations have it, too
+  std::deque<std::shared_ptr<Item>> items_;  // that are not complete
+  int driving_ = 0;                          // threads inside drive()
+  bool closed_ = false;
 };
 
 }  // namespace weft_torch

@@ -22,6 +22,22 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
+// The calls of this thread have a timeout of their own while it lives; 0: they have none.
+class CallTimeout {
+ public:
+  explicit CallTimeout(std::chrono::milliseconds timeout) : set_(timeout.count() > 0) {
+    if (set_) weftSetCallTimeout(timeout.count() / 1000.0);
+  }
+  ~CallTimeout() {
+    if (set_) weftSetCallTimeout(0);
+  }
+  CallTimeout(const CallTimeout&) = delete;
+  CallTimeout& operator=(const CallTimeout&) = delete;
+
+ private:
+  const bool set_;
+};
+
 c10::intrusive_ptr<c10d::Backend::Options> make_options(std::chrono::milliseconds timeout, std::string name,
                                                         std::vector<uint64_t> global_ranks) {
   auto options = c10::make_intrusive<c10d::Backend::Options>("weft", timeout);
@@ -38,9 +54,18 @@ WeftBackend::WeftBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int si
     : Backend(rank, size),
       store_(std::move(store)),
       options_(make_options(timeout, std::move(group_name), std::move(global_ranks))),
-      deadline_(timeout),
       timeout_ms_(timeout.count()),
       comm_(make_communicator(*store_, rank, size, timeout, options_->group_name)) {
+  init();
+}
+
+WeftBackend::WeftBackend(c10::intrusive_ptr<c10d::Store> store, weftComm_t comm, int rank, int size,
+                         c10::intrusive_ptr<Options> options)
+    : Backend(rank, size),
+      store_(std::move(store)),
+      options_(std::move(options)),
+      timeout_ms_(options_->timeout.count()),
+      comm_(comm) {
   init();
 }
 
@@ -75,30 +100,23 @@ std::string WeftBackend::sentence(weftResult_t result) const {
   return result == weftTimeout ? text + "; the timeout of the group or of the call is over" : text;
 }
 
-std::chrono::milliseconds WeftBackend::own_timeout(std::chrono::milliseconds timeout) const {
-  if (timeout.count() <= 0) timeout = std::chrono::milliseconds(timeout_ms_);
-  // The communicator keeps to its deadline itself, and says who is late.
-  return timeout < deadline_ ? timeout : std::chrono::milliseconds(0);
-}
-
-c10::intrusive_ptr<WeftWork> WeftBackend::new_work(const Operation& operation,
-                                                   std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<WeftWork> WeftBackend::new_work(const Operation& operation) {
   const bool counted = !c10d::isP2POp(operation.type);
   const uint64_t number = counted ? ++sequence_number_ : sequence_number_.load();
   return c10::make_intrusive<WeftWork>(rank_, operation.type, operation.title, operation.inputs,
-                                       operation.outputs, number, timeout);
+                                       operation.outputs, number);
 }
 
 WorkPtr WeftBackend::run(Operation operation, bool async, std::chrono::milliseconds timeout) {
   check_open();
-  timeout = own_timeout(timeout);
-  auto work = new_work(operation, timeout);
+  operation.timeout = timeout;
+  auto work = new_work(operation);
   if (coalescing_.load() == std::this_thread::get_id()) {
     coalesced_.push_back({std::move(operation), work});
     // torch would wait for a Work at once, before it ends the group.
     return async ? work : nullptr;
   }
-  if (!async && timeout.count() == 0) {
+  if (!async) {
     run_blocking(operation);
     work->complete(nullptr);
     return work;
@@ -106,11 +124,11 @@ WorkPtr WeftBackend::run(Operation operation, bool async, std::chrono::milliseco
   std::vector<Started> started;
   started.push_back({std::move(operation), work});
   issue(std::move(started), nullptr);
-  if (!async) work->wait(timeout);
   return work;
 }
 
 void WeftBackend::run_blocking(Operation& operation) {
+  const CallTimeout timeout(operation.timeout);
   weftResult_t result = operation.start(nullptr);
   if (result != weftSuccess) std::rethrow_exception(backend_error(sentence(result)));
   if (operation.finish) operation.finish();
@@ -144,10 +162,42 @@ WorkPtr WeftBackend::run_all(std::vector<Operation> operations, c10d::OpType typ
   return run(std::move(all), async, timeout);
 }
 
-AsyncQueue& WeftBackend::queue(const QueueKey& key) {
-  std::unique_ptr<AsyncQueue>& found = queues_[key];
-  if (!found) found = std::make_unique<AsyncQueue>([this](weftResult_t result) { return sentence(result); });
-  return *found;
+const std::shared_ptr<AsyncQueue>& WeftBackend::queue(const QueueKey& key) {
+  std::shared_ptr<AsyncQueue>& found = queues_[key];
+  if (!found) {
+    found = std::make_shared<AsyncQueue>([this](weftResult_t result) { return sentence(result); },
+                                         [this] {
+                                           weftResult_t failed = weftSuccess;
+                                           return weftCommGetAsyncError(comm_, &failed) == weftSuccess &&
+                                                  failed == weftSuccess;
+                                         });
+  }
+  return found;
+}
+
+AsyncQueue::Completion WeftBackend::completion_of(std::shared_ptr<Started> kept,
+                                                  c10::intrusive_ptr<WeftWork> whole) {
+  const bool collective = !c10d::isP2POp(kept->operation.type);
+  ++in_flight_;
+  if (collective) ++collectives_in_flight_;
+  auto complete = [this, kept, whole, collective](std::exception_ptr error) {
+    try {
+      // Results may belong to leaves that require gradients, or to tensors of inference mode.
+      at::AutoDispatchBelowADInplaceOrView below_autograd;
+      if (!error && kept->operation.finish) kept->operation.finish();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    kept->work->complete(error);
+    if (whole) whole->part_complete(error);
+    if (collective) --collectives_in_flight_;
+    --in_flight_;
+  };
+  auto callbacks = [kept, whole] {
+    kept->work->run_callbacks();
+    if (whole) whole->run_callbacks();
+  };
+  return {std::move(complete), std::move(callbacks)};
 }
 
 void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<WeftWork>& whole) {
@@ -158,7 +208,8 @@ void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<W
     std::optional<CallGroup> group;
     if (started.size() > 1) group.emplace();
     for (Started& one : started) {
-      result = one.operation.start(queue(one.operation.queue).stream());
+      const CallTimeout timeout(one.operation.timeout);
+      result = one.operation.start(queue(one.operation.queue)->stream());
       if (result != weftSuccess) break;
     }
     weftResult_t ended = group ? group->end() : weftSuccess;
@@ -170,33 +221,24 @@ void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<W
     if (whole) whole->complete(error);
     std::rethrow_exception(error);
   }
+  std::vector<std::function<void(double)>> drivers;
   for (Started& one : started) {
     one.operation.scaled.clear();
-    AsyncQueue& its = queue(one.operation.queue);
-    auto kept = std::make_shared<Started>(std::move(one));
-    const bool collective = !c10d::isP2POp(kept->operation.type);
-    ++in_flight_;
-    if (collective) ++collectives_in_flight_;
-    auto complete = [this, kept, whole, collective](std::exception_ptr error) {
-      try {
-        // Results may belong to leaves that require gradients, or to tensors of inference mode.
-        at::AutoDispatchBelowADInplaceOrView below_autograd;
-        if (!error && kept->operation.finish) kept->operation.finish();
-      } catch (...) {
-        error = std::current_exception();
-      }
-      bool callbacks = kept->work->complete(error);
-      if (whole && whole->part_complete(error)) callbacks = true;
-      if (collective) --collectives_in_flight_;
-      --in_flight_;
-      return callbacks;
-    };
-    auto callbacks = [kept, whole] {
-      kept->work->run_callbacks();
-      if (whole) whole->run_callbacks();
-    };
-    its.push({std::move(complete), std::move(callbacks)});
+    std::shared_ptr<AsyncQueue> its = queue(one.operation.queue);
+    auto work = one.work;
+    const uint64_t position = its->push(completion_of(std::make_shared<Started>(std::move(one)), whole));
+    auto driver = [its, position](double seconds) { its->drive(position, seconds); };
+    if (whole) drivers.push_back(driver);
+    work->set_driver(std::move(driver));
   }
+  if (!whole) return;
+  whole->set_driver([drivers = std::move(drivers)](double seconds) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (const auto& drive : drivers) {
+      const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+      drive(std::max(0.0, seconds - spent.count()));
+    }
+  });
 }
 
 void WeftBackend::startCoalescing() {
@@ -217,7 +259,7 @@ WorkPtr WeftBackend::endCoalescing() {
   for (const Started& one : started) {
     all.outputs.insert(all.outputs.end(), one.operation.outputs.begin(), one.operation.outputs.end());
   }
-  auto whole = new_work(all, own_timeout(c10d::kUnsetTimeout));
+  auto whole = new_work(all);
   if (started.empty()) {
     whole->complete(nullptr);
     return whole;
@@ -228,12 +270,10 @@ WorkPtr WeftBackend::endCoalescing() {
 }
 
 void WeftBackend::setTimeout(std::chrono::milliseconds timeout) {
-  if (timeout > deadline_) {
-    C10_THROW_ERROR(
-        ValueError,
-        c10::str("A timeout of ", timeout.count(), " ms is longer than the ", deadline_.count(),
-                 " ms with which this group was made; give the longer one to init_process_group() or "
-                 "new_group()."));
+  check_open();
+  if (weftCommSetTimeout(comm_, timeout.count() / 1000.0) != weftSuccess) {
+    C10_THROW_ERROR(ValueError, c10::str("The timeout of a group is ", timeout.count(),
+                                         " ms; it must be longer than 0."));
   }
   timeout_ms_ = timeout.count();
   options_->timeout = timeout;
@@ -253,12 +293,13 @@ c10d::ErrorType WeftBackend::getError() {
 }
 
 void WeftBackend::drain() {
-  std::map<QueueKey, std::unique_ptr<AsyncQueue>> queues;
+  std::map<QueueKey, std::shared_ptr<AsyncQueue>> queues;
   {
     std::lock_guard<std::mutex> lock(issue_mutex_);
     queues.swap(queues_);
   }
-}  // waits for the operations, as the queues end
+  for (auto& [key, queue] : queues) queue->close();
+}
 
 void WeftBackend::abort() {
   WithoutGil without_gil;
@@ -301,7 +342,53 @@ c10::intrusive_ptr<c10d::Backend> WeftBackend::split(const c10::intrusive_ptr<c1
   std::string name = options_->group_name + ":split";
   for (int each : ranks) name += "_" + std::to_string(each);
   return c10::make_intrusive<WeftBackend>(store, rank, static_cast<int>(ranks.size()),
-                                          options ? options->timeout : deadline_, name, global_ranks);
+                                          options ? options->timeout : std::chrono::milliseconds(timeout_ms_),
+                                          name, global_ranks);
+}
+
+c10::intrusive_ptr<c10d::Backend> WeftBackend::shrink(const std::vector<int64_t>& excluded, int flags,
+                                                      const c10::intrusive_ptr<Options>& options) {
+  std::vector<int> ranks;
+  for (const int64_t rank : excluded) {
+    check_root(rank, "A rank to exclude");
+    ranks.push_back(static_cast<int>(rank));
+  }
+  const auto timeout = options ? options->timeout : std::chrono::milliseconds(timeout_ms_);
+  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+  const std::string name = options_->group_name + ":shrunk";
+  const std::string short_name = "group " + name.substr(0, 24);
+  config.commName = short_name.c_str();
+  if (timeout.count() > 0) config.timeoutSeconds = timeout.count() / 1000.0;
+  check_open();
+  weftComm_t child = nullptr;
+  weftResult_t result =
+      weftCommShrink(comm_, ranks.data(), static_cast<int>(ranks.size()), &child, &config, flags);
+  if (result != weftSuccess) std::rethrow_exception(backend_error(weftGetLastError(nullptr)));
+  int rank = 0, size = 0;
+  weftCommUserRank(child, &rank);
+  weftCommCount(child, &size);
+  std::vector<uint64_t> global_ranks;
+  for (int r = 0; r < size_; ++r) {
+    const auto& known = options_->global_ranks_in_group;
+    if (std::find(ranks.begin(), ranks.end(), r) == ranks.end())
+      global_ranks.push_back(known.empty() ? r : known[r]);
+  }
+  return c10::make_intrusive<WeftBackend>(store_, child, rank, size,
+                                          make_options(timeout, name, std::move(global_ranks)));
+}
+
+at::Tensor WeftBackend::allocateTensor(long size, at::TensorOptions options) {
+  if (!options.device().is_cpu()) {
+    C10_THROW_ERROR(ValueError, c10::str("A tensor on ", options.device(),
+                                         " was asked for, but backend weft "
+                                         "allocates on cpu."));
+  }
+  const size_t bytes = static_cast<size_t>(size) * options.dtype().itemsize();
+  void* memory = nullptr;
+  if (weftMemAlloc(&memory, bytes) != weftSuccess)
+    std::rethrow_exception(backend_error(weftGetLastError(nullptr)));
+  return at::from_blob(
+      memory, {size}, [](void* pointer) { weftMemFree(pointer); }, options);
 }
 
 }  // namespace weft_torch

@@ -1,5 +1,5 @@
 // The backend "weft" of torch.distributed: c10d::Backend over the interface of weft/weft.h, for tensors of
-// host memory. backend.cc has its life and how operations are run; collectives.cc, all_to_all.cc and
+// host memory. backend.cc has its life and how operations are run; movement.cc, reductions.cc and
 // point_to_point.cc say what each call of torch is in calls of Weft; rendezvous.cc what goes through the
 // store.
 #ifndef WEFT_TORCH_BACKEND_H_
@@ -21,12 +21,12 @@
 #include <vector>
 
 #include "async_queue.h"
+#include "buffers.h"
 #include "reduction.h"
 #include "work.h"
 
 namespace weft_torch {
 
-using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 // Which stream an asynchronous operation is put on. Operations of one stream run one after the other.
@@ -48,6 +48,7 @@ struct Operation {
   std::function<weftResult_t(weftStream_t)> start;  // calls of Weft; NULL blocks
   std::function<void()> finish;                     // copies results to where they belong; may be empty
   std::vector<std::shared_ptr<ScaledSum>> scaled;   // operators that start() uses
+  std::chrono::milliseconds timeout{0};             // the call's own; 0: the group's
 };
 
 class WeftBackend final : public c10d::Backend {
@@ -55,6 +56,9 @@ class WeftBackend final : public c10d::Backend {
   // A collective of all ranks of the group. Waits `timeout` for ranks to come.
   WeftBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout,
               std::string group_name, std::vector<uint64_t> global_ranks);
+  // Of a communicator that is there, which it destroys.
+  WeftBackend(c10::intrusive_ptr<c10d::Store> store, weftComm_t comm, int rank, int size,
+              c10::intrusive_ptr<Options> options);
   // Without shutdown() or abort() before, waits 2 s at most for operations in flight, then aborts them: a
   // program may end while it waits for a message that nobody sends.
   ~WeftBackend() override;
@@ -63,6 +67,10 @@ class WeftBackend final : public c10d::Backend {
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
   bool supportsCoalescing() const override { return true; }
   bool supportsSplitting() const override { return true; }
+  bool supportsShrinking() const override { return true; }
+  // Memory of weftMemAlloc(), which the ranks of a node reach without a copy.
+  bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
@@ -103,6 +111,11 @@ class WeftBackend final : public c10d::Backend {
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& options) override;
 
+  // The ranks that are not excluded go on as a group of their own; this one may have failed. `flags` are
+  // those of torch.distributed.shrink_group(): 1 aborts first what is in flight.
+  c10::intrusive_ptr<Backend> shrink(const std::vector<int64_t>& excluded, int flags,
+                                     const c10::intrusive_ptr<Options>& options) override;
+
   void setSequenceNumberForGroup() override { sequence_number_ = 0; }
   uint64_t getSequenceNumberForGroup() override { return sequence_number_; }
   void setTimeout(std::chrono::milliseconds timeout) override;
@@ -125,32 +138,28 @@ class WeftBackend final : public c10d::Backend {
   // Several as one group of Weft, with one Work.
   WorkPtr run_all(std::vector<Operation> operations, c10d::OpType type, const char* title, bool async,
                   std::chrono::milliseconds timeout);
-  c10::intrusive_ptr<WeftWork> new_work(const Operation& operation, std::chrono::milliseconds timeout);
+  c10::intrusive_ptr<WeftWork> new_work(const Operation& operation);
   void run_blocking(Operation& operation);
   // Puts them on their streams together. `whole` may be null.
   void issue(std::vector<Started> started, const c10::intrusive_ptr<WeftWork>& whole);
-  AsyncQueue& queue(const QueueKey& key);
+  const std::shared_ptr<AsyncQueue>& queue(const QueueKey& key);
+  // What is to be done when the operation of `kept` has ended.
+  AsyncQueue::Completion completion_of(std::shared_ptr<Started> kept, c10::intrusive_ptr<WeftWork> whole);
   void drain();
   void check_open() const;
   void check_root(int64_t root, const char* what) const;
   std::string sentence(weftResult_t result) const;
-  std::chrono::milliseconds own_timeout(std::chrono::milliseconds timeout) const;
 
   Operation prepare_allreduce(const at::Tensor& tensor, const c10d::ReduceOp& op);
-  Operation prepare_bitwise_allreduce(const at::Tensor& tensor, const c10d::ReduceOp& op);
   Operation prepare_reduce_scatter(const at::Tensor& output, const at::Tensor& flat_input,
-                                   const c10d::ReduceOp& op);
-  Operation prepare_uneven_reduce_scatter(const at::Tensor& output, const Tensors& inputs,
-                                          const c10d::ReduceOp& op);
+                                   const c10d::ReduceOp& op, const Counts& counts = {});
   Operation prepare_allgather(const at::Tensor& output, const at::Tensor& input);
   Operation prepare_allgather_list(const Tensors& outputs, const at::Tensor& input);
-  Operation prepare_uneven_allgather(const Tensors& outputs, const at::Tensor& input);
-  Operation prepare_alltoall(const Tensors& outputs, const Tensors& inputs);
+  Operation prepare_alltoall(Landing place, at::Tensor source, const Counts& taken, const Counts& given);
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
-  const std::chrono::milliseconds deadline_;  // the communicator's
-  std::atomic<int64_t> timeout_ms_;           // that of setTimeout(), at most deadline_
+  std::atomic<int64_t> timeout_ms_;  // the communicator's
   std::atomic<uint64_t> sequence_number_{0};
   uint64_t monitored_barriers_ = 0;
   weftComm_t comm_ = nullptr;
@@ -159,7 +168,7 @@ class WeftBackend final : public c10d::Backend {
   std::mutex life_mutex_;  // one abort() or shutdown() at a time
 
   std::mutex issue_mutex_;  // operations are put on streams one call at a time, so in the same order
-  std::map<QueueKey, std::unique_ptr<AsyncQueue>> queues_;  // guarded by issue_mutex_
+  std::map<QueueKey, std::shared_ptr<AsyncQueue>> queues_;  // guarded by issue_mutex_
 
   std::atomic<int> in_flight_{0};              // asynchronous operations, those between pairs among them
   std::atomic<int> collectives_in_flight_{0};  // asynchronous ones

@@ -9,6 +9,12 @@ namespace {
 
 const char* byte_of(const at::Tensor& tensor) { return static_cast<const char*>(tensor.const_data_ptr()); }
 
+int64_t all_elements(const std::vector<at::Tensor>& list) {
+  int64_t sum = 0;
+  for (const at::Tensor& tensor : list) sum += tensor.numel();
+  return sum;
+}
+
 // One tensor over the memory of all, if they lie one behind the other.
 std::optional<at::Tensor> adjacent(const std::vector<at::Tensor>& list) {
   const char* next = byte_of(list[0]);
@@ -16,10 +22,32 @@ std::optional<at::Tensor> adjacent(const std::vector<at::Tensor>& list) {
     if (!is_plain(tensor) || !tensor.is_alias_of(list[0]) || byte_of(tensor) != next) return std::nullopt;
     next += tensor.nbytes();
   }
-  return list[0].as_strided({static_cast<int64_t>(list.size()) * list[0].numel()}, {1});
+  return list[0].as_strided({all_elements(list)}, {1});
 }
 
 }  // namespace
+
+const at::Tensor& only(const Tensors& tensors, const char* what) {
+  if (tensors.size() != 1) {
+    C10_THROW_ERROR(ValueError, c10::str(what, " needs one tensor, but was given ", tensors.size(), "."));
+  }
+  return tensors[0];
+}
+
+const Tensors& only_list(const std::vector<Tensors>& lists, const char* what) {
+  if (lists.size() != 1) {
+    C10_THROW_ERROR(ValueError,
+                    c10::str(what, " needs one list of tensors, but was given ", lists.size(), "."));
+  }
+  return lists[0];
+}
+
+void check_pairs(size_t inputs, size_t outputs, const char* what) {
+  if (inputs != outputs) {
+    C10_THROW_ERROR(ValueError, c10::str(what, " has ", inputs, " inputs and ", outputs,
+                                         " outputs; give as many of each."));
+  }
+}
 
 void check_input(const at::Tensor& tensor, const char* what) {
   if (!tensor.defined()) C10_THROW_ERROR(ValueError, c10::str(what, " is no tensor."));
@@ -82,11 +110,12 @@ at::Tensor flatten(const std::vector<at::Tensor>& list, std::optional<at::Scalar
   if (!type || *type == list[0].scalar_type()) {
     if (auto whole = adjacent(list)) return *whole;
   }
-  const int64_t numel = list[0].numel();
-  at::Tensor flat = at::empty({static_cast<int64_t>(list.size()) * numel},
-                              list[0].options().dtype(type.value_or(list[0].scalar_type())));
-  for (size_t i = 0; i < list.size(); ++i) {
-    flat.narrow(0, static_cast<int64_t>(i) * numel, numel).view(list[i].sizes()).copy_(list[i]);
+  at::Tensor flat =
+      at::empty({all_elements(list)}, list[0].options().dtype(type.value_or(list[0].scalar_type())));
+  int64_t begin = 0;
+  for (const at::Tensor& tensor : list) {
+    flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()).copy_(tensor);
+    begin += tensor.numel();
   }
   return flat;
 }
@@ -95,8 +124,8 @@ ListLanding list_landing(const std::vector<at::Tensor>& list, std::optional<at::
   if (!type || *type == list[0].scalar_type()) {
     if (auto whole = adjacent(list)) return {{}, *whole};
   }
-  return {list, at::empty({static_cast<int64_t>(list.size()) * list[0].numel()},
-                          list[0].options().dtype(type.value_or(list[0].scalar_type())))};
+  return {list,
+          at::empty({all_elements(list)}, list[0].options().dtype(type.value_or(list[0].scalar_type())))};
 }
 
 void ListLanding::give_back() const {
@@ -112,6 +141,12 @@ bool same_sizes(const std::vector<at::Tensor>& list) {
     if (tensor.numel() != list[0].numel()) return false;
   }
   return true;
+}
+
+Counts counts_of(const std::vector<at::Tensor>& list, size_t per_element) {
+  Counts counts;
+  for (const at::Tensor& tensor : list) counts.push_back(tensor.numel() * per_element);
+  return counts;
 }
 
 bool overlap(const at::Tensor& a, const at::Tensor& b) {

@@ -4,10 +4,21 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
 namespace weft_torch {
+
+using Tensors = std::vector<at::Tensor>;
+// Elements of each rank's block, as Weft counts them.
+using Counts = std::vector<size_t>;
+
+// Throw ValueError, with a sentence that names `what`, unless there is one tensor, or one list; unless there
+// are as many inputs as outputs.
+const at::Tensor& only(const Tensors& tensors, const char* what);
+const Tensors& only_list(const std::vector<Tensors>& lists, const char* what);
+void check_pairs(size_t inputs, size_t outputs, const char* what);
 
 // Throw ValueError, with a sentence that names `what`, unless the tensor is a dense one of host memory; an
 // output must also have a place of its own for every element.
@@ -30,7 +41,7 @@ struct Landing {
 };
 Landing landing(const at::Tensor& tensor, std::optional<at::ScalarType> type = std::nullopt);
 
-// Tensors of equal size as one: [n × numel]. If they lie one behind the other it is their memory.
+// Tensors as one: [sum of numel]. If they lie one behind the other it is their memory.
 struct ListLanding {
   std::vector<at::Tensor> targets;  // empty: memory is theirs
   at::Tensor memory;
@@ -41,6 +52,8 @@ ListLanding list_landing(const std::vector<at::Tensor>& list,
 at::Tensor flatten(const std::vector<at::Tensor>& list, std::optional<at::ScalarType> type = std::nullopt);
 
 bool same_sizes(const std::vector<at::Tensor>& list);
+// How many elements of Weft each tensor has.
+Counts counts_of(const std::vector<at::Tensor>& list, size_t per_element);
 // Whether they share memory.
 bool overlap(const at::Tensor& a, const at::Tensor& b);
 

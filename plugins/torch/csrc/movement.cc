@@ -10,21 +10,6 @@ namespace weft_torch {
 
 namespace {
 
-const at::Tensor& only(const Tensors& tensors, const char* what) {
-  if (tensors.size() != 1) {
-    C10_THROW_ERROR(ValueError, c10::str(what, " needs one tensor, but was given ", tensors.size(), "."));
-  }
-  return tensors[0];
-}
-
-const Tensors& only_list(const std::vector<Tensors>& lists, const char* what) {
-  if (lists.size() != 1) {
-    C10_THROW_ERROR(ValueError,
-                    c10::str(what, " needs one list of tensors, but was given ", lists.size(), "."));
-  }
-  return lists[0];
-}
-
 void no_list(const std::vector<Tensors>& lists, const char* what) {
   if (!lists.empty() && !lists[0].empty()) {
     C10_THROW_ERROR(ValueError, c10::str(what, " belongs to the root alone; give None on other ranks."));
@@ -94,48 +79,28 @@ Operation WeftBackend::prepare_allgather(const at::Tensor& output, const at::Ten
   return made;
 }
 
-// Ranks' tensors have sizes of their own: a broadcast from each rank, together.
-Operation WeftBackend::prepare_uneven_allgather(const Tensors& outputs, const at::Tensor& input) {
-  WireType wire = wire_type(input.scalar_type());
-  at::Tensor source = plain(input);
-  std::vector<Landing> places;
-  for (const at::Tensor& output : outputs) places.push_back(landing(output));
-  Operation made;
-  made.start = [=, this](weftStream_t stream) {
-    CallGroup group;
-    for (int root = 0; root < size_; ++root) {
-      const at::Tensor& memory = places[root].memory;
-      weftResult_t result = weftBroadcast(root == rank_ ? source.data_ptr() : nullptr, memory.data_ptr(),
-                                          memory.numel() * wire.per_element, wire.type, root, comm_, stream);
-      if (result != weftSuccess) return result;
-    }
-    return group.end();
-  };
-  made.finish = [places] {
-    for (const Landing& place : places) place.give_back();
-  };
-  return made;
-}
-
 Operation WeftBackend::prepare_allgather_list(const Tensors& outputs, const at::Tensor& input) {
   check_input(input, "The input of all_gather");
   check_list(outputs, size_, "The output list of all_gather", true);
   check_same(outputs[rank_], input, "This rank's output and input of all_gather");
+  WireType wire = wire_type(input.scalar_type());
+  at::Tensor source = plain(input);
+  ListLanding place = list_landing(outputs);
+  // Ranks' tensors may have sizes of their own.
+  const Counts counts = same_sizes(outputs) ? Counts() : counts_of(outputs, wire.per_element);
+  size_t begin = 0;
+  for (int r = 0; r < rank_; ++r) begin += outputs[r].nbytes();
+  const char* own = static_cast<const char*>(place.memory.data_ptr()) + begin;
+  if (overlap(source, place.memory) && source.data_ptr() != own) source = source.clone();
   Operation made;
-  if (!same_sizes(outputs)) {
-    made = prepare_uneven_allgather(outputs, input);
-  } else {
-    WireType wire = wire_type(input.scalar_type());
-    at::Tensor source = plain(input);
-    ListLanding place = list_landing(outputs);
-    const char* own = static_cast<const char*>(place.memory.data_ptr()) + rank_ * source.nbytes();
-    if (overlap(source, place.memory) && source.data_ptr() != own) source = source.clone();
-    made.start = [=, this](weftStream_t stream) {
-      return weftAllGather(source.data_ptr(), place.memory.data_ptr(), source.numel() * wire.per_element,
-                           wire.type, comm_, stream);
-    };
-    if (!place.targets.empty()) made.finish = [place] { place.give_back(); };
-  }
+  made.start = [=, this](weftStream_t stream) {
+    void* memory = place.memory.data_ptr();
+    if (!counts.empty())
+      return weftAllGatherV(source.data_ptr(), memory, counts.data(), nullptr, wire.type, comm_, stream);
+    return weftAllGather(source.data_ptr(), memory, source.numel() * wire.per_element, wire.type, comm_,
+                         stream);
+  };
+  if (!place.targets.empty()) made.finish = [place] { place.give_back(); };
   made.type = c10d::OpType::ALLGATHER;
   made.title = "weft:all_gather";
   made.queue = {QueueKey::kMove};
@@ -168,12 +133,7 @@ WorkPtr WeftBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors&
   for (size_t i = 0; i < inputs.size(); ++i) {
     Tensors list;
     for (const Tensors& of_rank : outputs) {
-      if (of_rank.size() != inputs.size()) {
-        C10_THROW_ERROR(ValueError, c10::str("all_gather_coalesced has ", inputs.size(),
-                                             " inputs, but a rank's "
-                                             "outputs are ",
-                                             of_rank.size(), "; give as many for each rank."));
-      }
+      check_pairs(inputs.size(), of_rank.size(), "all_gather_coalesced");
       list.push_back(of_rank[i]);
     }
     operations.push_back(prepare_allgather_list(list, inputs[i]));
@@ -186,10 +146,7 @@ WorkPtr WeftBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& 
                                                      const c10d::AllgatherOptions& options) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   check_open();
-  if (outputs.size() != inputs.size()) {
-    C10_THROW_ERROR(ValueError, c10::str("all_gather_into_tensor_coalesced has ", inputs.size(),
-                                         " inputs and ", outputs.size(), " outputs; give as many of each."));
-  }
+  check_pairs(inputs.size(), outputs.size(), "all_gather_into_tensor_coalesced");
   std::vector<Operation> operations;
   for (size_t i = 0; i < inputs.size(); ++i) operations.push_back(prepare_allgather(outputs[i], inputs[i]));
   return run_all(std::move(operations), c10d::OpType::ALLGATHER_COALESCED, "weft:_all_gather_base",

@@ -12,21 +12,15 @@ namespace weft_torch {
 
 namespace {
 
-const at::Tensor& only(const Tensors& tensors, const char* what) {
-  if (tensors.size() != 1) {
-    C10_THROW_ERROR(ValueError, c10::str(what, " needs one tensor, but was given ", tensors.size(), "."));
-  }
-  return tensors[0];
-}
-
 void warn_of_tag(int tag) {
   if (tag == 0) return;
   TORCH_WARN_ONCE("Backend weft ignores the tag of a message (here ", tag,
                   "): sends from one rank to another match receives in the order of the calls.");
 }
 
-// Rows of the tensor that belong to each rank: [splits[r], ...] views.
-Tensors rows(const at::Tensor& tensor, const std::vector<int64_t>& splits, int ranks, const char* what) {
+// Elements of the tensor's rows that belong to each rank: splits[r] rows.
+Counts rows(const at::Tensor& tensor, const std::vector<int64_t>& splits, int ranks, size_t per_element,
+            const char* what) {
   const int64_t length = tensor.dim() > 0 ? tensor.size(0) : 1;
   std::vector<int64_t> sizes = splits;
   if (sizes.empty()) {
@@ -43,13 +37,10 @@ Tensors rows(const at::Tensor& tensor, const std::vector<int64_t>& splits, int r
                     c10::str("Split sizes of all_to_all_single's ", what, " are ", sizes, "; they must be ",
                              ranks, " numbers, one a rank, that add up to its ", length, " rows."));
   }
-  Tensors made;
-  int64_t begin = 0;
-  for (int64_t size : sizes) {
-    made.push_back(tensor.narrow(0, begin, size));
-    begin += size;
-  }
-  return made;
+  const int64_t of_row = length > 0 ? tensor.numel() / length : 0;
+  Counts counts;
+  for (int64_t size : sizes) counts.push_back(size * of_row * per_element);
+  return counts;
 }
 
 }  // namespace
@@ -98,43 +89,26 @@ WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
   return run(std::move(made), true, c10d::kUnsetTimeout);
 }
 
+// A message belongs to the pair of ranks and to its number among their messages: that is how mismatches, late
+// and dead ranks are told by name. A receive that takes what comes first would have neither.
 WorkPtr WeftBackend::recvAnysource(Tensors&, int) {
-  C10_THROW_ERROR(NotImplementedError,
-                  "Backend weft receives from a rank that is named; give src to recv().");
+  C10_THROW_ERROR(
+      NotImplementedError,
+      "Backend weft receives from a rank that is named, since messages match by the pair of ranks and "
+      "the order of the calls; give src to recv().");
 }
 
-Operation WeftBackend::prepare_alltoall(const Tensors& outputs, const Tensors& inputs) {
-  WireType wire = wire_type(inputs[0].scalar_type());
-  Tensors sources;
-  std::vector<Landing> places;
-  for (int peer = 0; peer < size_; ++peer) {
-    check_output(outputs[peer], "An output of all_to_all");
-    places.push_back(landing(outputs[peer]));
-    sources.push_back(plain(inputs[peer]));
-  }
-  for (at::Tensor& source : sources) {
-    for (const Landing& place : places) {
-      if (overlap(source, place.memory)) source = source.clone();
-    }
-  }
+// `source` and the landing's memory hold one block for each rank, one behind the other.
+Operation WeftBackend::prepare_alltoall(Landing place, at::Tensor source, const Counts& taken,
+                                        const Counts& given) {
+  if (overlap(source, place.memory)) source = source.clone();
+  WireType wire = wire_type(source.scalar_type());
   Operation made;
   made.start = [=, this](weftStream_t stream) {
-    CallGroup group;
-    for (int peer = 0; peer < size_; ++peer) {
-      weftResult_t result = weftSend(sources[peer].data_ptr(), sources[peer].numel() * wire.per_element,
-                                     wire.type, peer, comm_, stream);
-      if (result == weftSuccess) {
-        const at::Tensor& memory = places[peer].memory;
-        result =
-            weftRecv(memory.data_ptr(), memory.numel() * wire.per_element, wire.type, peer, comm_, stream);
-      }
-      if (result != weftSuccess) return result;
-    }
-    return group.end();
+    return weftAlltoAllV(source.data_ptr(), given.data(), nullptr, place.memory.data_ptr(), taken.data(),
+                         nullptr, wire.type, comm_, stream);
   };
-  made.finish = [places] {
-    for (const Landing& place : places) place.give_back();
-  };
+  if (place.target.defined()) made.finish = [place] { place.give_back(); };
   made.title = "weft:all_to_all";
   made.queue = {QueueKey::kMove};
   return made;
@@ -150,7 +124,11 @@ WorkPtr WeftBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::All
                     c10::str("all_to_all has inputs of ", inputs[0].scalar_type(), " and outputs of ",
                              outputs[0].scalar_type(), "; they must be of one type."));
   }
-  Operation made = prepare_alltoall(outputs, inputs);
+  const size_t per_element = wire_type(inputs[0].scalar_type()).per_element;
+  ListLanding places = list_landing(outputs);
+  Operation made = prepare_alltoall({{}, places.memory}, flatten(inputs), counts_of(outputs, per_element),
+                                    counts_of(inputs, per_element));
+  if (!places.targets.empty()) made.finish = [places] { places.give_back(); };
   made.type = c10d::OpType::ALLTOALL;
   made.inputs = inputs;
   made.outputs = outputs;
@@ -168,14 +146,14 @@ WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::v
                     c10::str("all_to_all_single has an input of ", input.scalar_type(), " and an output of ",
                              output.scalar_type(), "; they must be of one type."));
   }
-  Tensors sources = rows(input, input_splits, size_, "The input");
-  Tensors targets = rows(output, output_splits, size_, "The output");
+  WireType wire = wire_type(input.scalar_type());
+  const Counts given = rows(input, input_splits, size_, wire.per_element, "The input");
+  const Counts taken = rows(output, output_splits, size_, wire.per_element, "The output");
   Operation made;
   if (input_splits.empty() && output_splits.empty() && input.numel() == output.numel()) {
     at::Tensor source = plain(input);
     Landing place = landing(output);
     if (overlap(source, place.memory)) source = source.clone();
-    WireType wire = wire_type(input.scalar_type());
     made.start = [=, this](weftStream_t stream) {
       return weftAlltoAll(source.data_ptr(), place.memory.data_ptr(),
                           source.numel() / size_ * wire.per_element, wire.type, comm_, stream);
@@ -184,7 +162,7 @@ WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::v
     made.title = "weft:all_to_all";
     made.queue = {QueueKey::kMove};
   } else {
-    made = prepare_alltoall(targets, sources);
+    made = prepare_alltoall(landing(output), plain(input), taken, given);
   }
   made.type = c10d::OpType::ALLTOALL_BASE;
   made.inputs = {input};
@@ -205,20 +183,20 @@ WorkPtr WeftBackend::barrier(const c10d::BarrierOptions& options) {
   if (collectives_in_flight_ == 0 || coalescing_.load() == std::this_thread::get_id()) {
     return run(std::move(meeting), options.asyncOp, options.timeout);
   }
-  const auto timeout = own_timeout(options.timeout);
-  auto whole = new_work(meeting, timeout);
+  meeting.timeout = options.timeout;
+  auto whole = new_work(meeting);
   Operation moves;  // nothing but a place behind the other stream's operations
   moves.type = c10d::OpType::BARRIER;
   moves.queue = {QueueKey::kMove};
   moves.start = [](weftStream_t) { return weftSuccess; };
   std::vector<Started> parts;
   for (Operation* part : {&meeting, &moves}) {
-    auto work = c10::make_intrusive<WeftWork>(rank_, part->type, nullptr, Tensors{}, Tensors{}, 0, timeout);
+    auto work = c10::make_intrusive<WeftWork>(rank_, part->type, nullptr, Tensors{}, Tensors{}, 0);
     parts.push_back({std::move(*part), work});
   }
   whole->expect_parts(static_cast<int>(parts.size()));
   issue(std::move(parts), whole);
-  if (!options.asyncOp) whole->wait(timeout);
+  if (!options.asyncOp) whole->wait(std::chrono::milliseconds(0));
   return whole;
 }
 

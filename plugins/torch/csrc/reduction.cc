@@ -59,6 +59,9 @@ weftRedOp_t own_op(ReduceOp::RedOpType op) {
     case ReduceOp::PRODUCT: return weftProd;
     case ReduceOp::MIN: return weftMin;
     case ReduceOp::MAX: return weftMax;
+    case ReduceOp::BAND: return weftBand;
+    case ReduceOp::BOR: return weftBor;
+    case ReduceOp::BXOR: return weftBxor;
     default: return weftSum;
   }
 }
@@ -73,7 +76,7 @@ Reduction bool_reduction(ReduceOp::RedOpType op) {
     case ReduceOp::PRODUCT:
     case ReduceOp::MIN:
     case ReduceOp::BAND: made.op = weftMin; break;
-    case ReduceOp::BXOR: made.bitwise = true; break;
+    case ReduceOp::BXOR: made.op = weftBxor; break;
     default: refuse(op, at::kBool, "use SUM, PRODUCT, MIN, MAX, BAND, BOR or BXOR, or another type");
   }
   return made;
@@ -119,7 +122,8 @@ Reduction reduction_for(const ReduceOp& op, at::ScalarType type, weftComm_t comm
     if (!c10::isIntegralType(type, false))
       refuse(op.op_, type, "bitwise operators are for integers and bool");
     Reduction made;
-    made.bitwise = true;
+    made.wire = wire_type(type);  // of a type that Weft lacks, the bytes
+    made.op = own_op(op.op_);
     return made;
   }
   Reduction made;
@@ -140,24 +144,6 @@ Reduction reduction_for(const ReduceOp& op, at::ScalarType type, weftComm_t comm
     made.op = made.scaled->op();
   }
   return made;
-}
-
-at::Tensor combine(const ReduceOp& op, const at::Tensor& parts) {
-  // torch's bitwise operators lack the wider unsigned types; the bits of signed ones are the same.
-  at::ScalarType type = parts.scalar_type();
-  at::ScalarType with_bits = type == at::kUInt16   ? at::kShort
-                             : type == at::kUInt32 ? at::kInt
-                             : type == at::kUInt64 ? at::kLong
-                                                   : type;
-  at::Tensor bits = parts.view(with_bits);
-  at::Tensor result = bits.select(0, 0).clone();
-  for (int64_t rank = 1; rank < bits.size(0); ++rank) {
-    at::Tensor part = bits.select(0, rank);
-    if (op.op_ == ReduceOp::BAND) result.bitwise_and_(part);
-    else if (op.op_ == ReduceOp::BOR) result.bitwise_or_(part);
-    else result.bitwise_xor_(part);
-  }
-  return result.view(type);
 }
 
 }  // namespace weft_torch

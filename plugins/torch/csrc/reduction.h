@@ -39,15 +39,11 @@ struct Reduction {
   WireType wire{weftUint8, 1};
   weftRedOp_t op = weftSum;
   std::optional<at::ScalarType> wide;  // Weft lacks the type: reduce in this one and convert back
-  bool bitwise = false;                // Weft lacks the operator: exchange, then combine() on each rank
   std::shared_ptr<ScaledSum> scaled;
 };
 
 // Throws ValueError if the operator has no meaning for the type.
 Reduction reduction_for(const c10d::ReduceOp& op, at::ScalarType type, weftComm_t comm);
-
-// parts: [n, ...], n ranks' inputs; returns [...], their bitwise combination, of parts' type.
-at::Tensor combine(const c10d::ReduceOp& op, const at::Tensor& parts);
 
 const char* op_name(c10d::ReduceOp::RedOpType op);
 

@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include <chrono>
+#include <cmath>
 #include <utility>
 
 namespace weft_torch {
@@ -12,21 +14,32 @@ std::exception_ptr backend_error(const std::string& sentence) {
 }
 
 WeftWork::WeftWork(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
-                   std::vector<at::Tensor> outputs, uint64_t sequence_number,
-                   std::chrono::milliseconds timeout)
+                   std::vector<at::Tensor> outputs, uint64_t sequence_number)
     : Work(rank, type, title, inputs),
       title_(title),
       outputs_(std::move(outputs)),
-      sequence_number_(sequence_number),
-      timeout_(timeout) {}
+      sequence_number_(sequence_number) {}
+
+void WeftWork::set_driver(std::function<void(double)> driver) {
+  std::lock_guard<std::mutex> lock(driver_mutex_);
+  driver_ = std::move(driver);
+}
 
 bool WeftWork::wait(std::chrono::milliseconds timeout) {
-  if (timeout.count() <= 0) timeout = timeout_;
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  if (!isCompleted()) {
+    std::function<void(double)> driver;
+    {
+      std::lock_guard<std::mutex> lock(driver_mutex_);
+      driver = driver_;
+    }
+    if (driver) driver(timeout.count() > 0 ? timeout.count() / 1000.0 : INFINITY);
+  }
   std::unique_lock<std::mutex> lock(mutex_);
   auto done = [this] { return completed_; };
   if (timeout.count() <= 0) {
     cv_.wait(lock, done);
-  } else if (!cv_.wait_for(lock, timeout, done)) {
+  } else if (!cv_.wait_until(lock, end, done)) {
     lock.unlock();
     std::rethrow_exception(backend_error(c10::str(
         title_, " number ", sequence_number_, " of rank ", rank_, " was not complete after ", timeout.count(),
@@ -54,11 +67,10 @@ c10::intrusive_ptr<c10::ivalue::Future> WeftWork::getFuture() {
   return future_;
 }
 
-bool WeftWork::complete(std::exception_ptr error) {
+// A Future that is asked for from now on is complete at once.
+void WeftWork::complete(std::exception_ptr error) {
   finish(std::move(error));
-  // A Future that is asked for from now on is complete at once.
-  std::lock_guard<std::mutex> lock(future_mutex_);
-  return future_ && !marked_;
+  set_driver({});
 }
 
 void WeftWork::run_callbacks() {
@@ -73,12 +85,12 @@ void WeftWork::run_callbacks() {
   mark(*future);
 }
 
-bool WeftWork::part_complete(const std::exception_ptr& error) {
+void WeftWork::part_complete(const std::exception_ptr& error) {
   if (error) {
     std::lock_guard<std::mutex> lock(part_mutex_);
     if (!part_error_) part_error_ = error;
   }
-  return parts_.fetch_sub(1) == 1 && complete(part_error_);
+  if (parts_.fetch_sub(1) == 1) complete(part_error_);
 }
 
 }  // namespace weft_torch

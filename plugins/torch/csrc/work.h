@@ -1,11 +1,12 @@
 // A Work of torch: what a caller holds of an operation. It says when the operation is complete, or what
-// failed. It does not run anything: AsyncQueue or the caller's own thread completes it.
+// failed. AsyncQueue or the caller's own thread completes it.
 #ifndef WEFT_TORCH_WORK_H_
 #define WEFT_TORCH_WORK_H_
 
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -20,10 +21,10 @@ std::exception_ptr backend_error(const std::string& sentence);
 class WeftWork final : public c10d::Work {
  public:
   WeftWork(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
-           std::vector<at::Tensor> outputs, uint64_t sequence_number, std::chrono::milliseconds timeout);
+           std::vector<at::Tensor> outputs, uint64_t sequence_number);
 
-  // Waits until the operation is complete, and throws what it failed with. A timeout of 0 is the operation's
-  // own, if it has one; without any, the communicator's deadline ends the operation.
+  // Waits until the operation is complete, and throws what it failed with. Without a timeout, the deadline of
+  // the call or of the communicator ends the operation.
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override { wait(std::chrono::milliseconds(0)); }
   // Its value is the list of output tensors.
@@ -31,12 +32,13 @@ class WeftWork final : public c10d::Work {
   std::vector<at::Tensor> result() override { return outputs_; }
   uint64_t getSequencenumber() const override { return sequence_number_; }
 
-  // The operation is complete; `error` is what it failed with, if it did. Waiting threads go on. Returns
-  // whether run_callbacks() has something to do.
-  bool complete(std::exception_ptr error);
+  // What a thread that waits does for the operation meanwhile, for so many seconds at most.
+  void set_driver(std::function<void(double)> driver);
+  // The operation is complete; `error` is what it failed with, if it did. Waiting threads go on.
+  void complete(std::exception_ptr error);
   // For a Work of several operations: it completes with the last of `parts`.
   void expect_parts(int parts) { parts_ = parts; }
-  bool part_complete(const std::exception_ptr& error);
+  void part_complete(const std::exception_ptr& error);
   // Completes the Future of a complete operation, which runs its callbacks. Else, and a second time, nothing.
   void run_callbacks();
 
@@ -46,7 +48,8 @@ class WeftWork final : public c10d::Work {
   const char* title_;
   const std::vector<at::Tensor> outputs_;
   const uint64_t sequence_number_;
-  const std::chrono::milliseconds timeout_;
+  std::mutex driver_mutex_;
+  std::function<void(double)> driver_;  // guarded by driver_mutex_; none: another thread completes it
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by future_mutex_; made when it is asked for
   bool marked_ = false;  // guarded by future_mutex_; future_ is complete, or about to be

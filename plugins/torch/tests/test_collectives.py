@@ -267,6 +267,36 @@ def rank_futures():
     assert all(work.is_completed() for work in works), "a barrier follows earlier collectives"
 
 
+def rank_many_works():
+    """Works of all kinds, waited for in any order, and by Futures: all complete, with their results."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    strided = torch.zeros(200, 2)
+    works, tensors = [], []
+    for each in range(200):
+        tensors.append(strided[each, :1] if each % 3 == 0 else torch.zeros(1))
+        tensors[-1].fill_(rank + each)
+        works.append(dist.all_reduce(tensors[-1], async_op=True))
+    for each in (199, 0, 57):
+        works[each].get_future().wait() if each % 2 else works[each].wait()
+        assert tensors[each].item() == sum(range(size)) + each * size
+    for work in reversed(works):
+        work.wait()
+    assert all(tensor.item() == sum(range(size)) + each * size for each, tensor in enumerate(tensors))
+
+
+def rank_own_memory():
+    """Tensors of weftMemAlloc, as FSDP2 asks for them."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    backend, cpu = dist.group.WORLD._get_backend(torch.device("cpu")), torch.device("cpu")
+    assert backend.supports_tensor_alloc(cpu)
+    whole = backend.allocate_tensor(size * 1000, dtype=torch.bfloat16, device=cpu)
+    assert whole.numel() == size * 1000 and whole.dtype == torch.bfloat16 and whole.data_ptr() % 64 == 0
+    whole[rank * 1000:][:1000] = rank
+    dist.all_gather_into_tensor(whole, whole[rank * 1000:][:1000])
+    same(whole, torch.arange(float(size)).repeat_interleave(1000).bfloat16(), "all_gather in Weft's memory")
+    assert backend.allocate_tensor(0, dtype=torch.float32, device=cpu).numel() == 0
+
+
 def rank_like_gloo():
     """The same calls on a group of gloo with the same ranks: the same bits."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -311,7 +341,8 @@ def test_collective(function, asynchronous, size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("function", [rank_scaled_sum, rank_layouts, rank_futures, rank_like_gloo, rank_objects],
+@pytest.mark.parametrize("function", [rank_scaled_sum, rank_layouts, rank_futures, rank_many_works, rank_own_memory,
+                                      rank_like_gloo, rank_objects],
                          ids=lambda each: each.__name__[5:])
 def test_more(function, size):
     shared(size).call(function)

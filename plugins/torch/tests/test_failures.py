@@ -40,8 +40,8 @@ def rank_wrong_arguments():
     raises(ValueError, ["one for each"], backend.allgather, [[torch.zeros(2)]], [torch.zeros(2)], AllgatherOptions())
     raises((ValueError, RuntimeError), ["plit"], dist.all_to_all_single, torch.zeros(4), torch.zeros(4),
            [4] + [1] * (size - 1), [4] + [1] * (size - 1))
-    raises(NotImplementedError, ["give src"], dist.recv, torch.zeros(1))
-    raises(ValueError, ["longer"], backend.set_timeout, datetime.timedelta(hours=9))
+    raises(NotImplementedError, ["order of the calls", "give src"], dist.recv, torch.zeros(1))
+    raises(ValueError, ["longer than 0"], backend.set_timeout, datetime.timedelta(0))
     dist.barrier()  # none of it has harmed the group
 
 
@@ -202,6 +202,59 @@ def rank_wait_with_timeout():
     raises(dist.DistBackendError, ["not complete after 200 ms"], work.wait, datetime.timedelta(milliseconds=200))
     work.wait()
     assert tensor.eq(2).all()
+
+
+def rank_timeout(kind, asynchronous):
+    """Rank 1 is late for the time that was set after the group was made; a longer one than the group's holds, too."""
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    options, long = dist.AllreduceOptions(), datetime.timedelta(hours=9)
+    options.asyncOp = asynchronous
+    backend.set_timeout(long)
+    assert backend.options._timeout == long
+    dist.all_reduce(torch.ones(1))
+    if dist.get_rank() == 1:
+        time.sleep(2)
+        return
+    if kind == "group":
+        backend.set_timeout(datetime.timedelta(milliseconds=300))
+    else:
+        options.timeout = datetime.timedelta(milliseconds=300)
+    begin = time.monotonic()
+    raises(dist.DistBackendError, ["not finished after 0.3 s", "rank 1"],
+           lambda: backend.allreduce([torch.ones(3)], options).wait())
+    assert time.monotonic() - begin < 1.9, "it is over before rank 1 would come"
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("kind", ["group", "call"])
+def test_a_late_rank_is_named_at_the_timeout(kind, asynchronous):
+    ranks = Ranks(2)
+    try:
+        ranks.call(rank_timeout, kind, asynchronous)
+    finally:
+        ranks.close()
+
+
+def rank_shrinks():
+    """Ranks 0 and 2 go on without rank 1."""
+    rank = dist.get_rank()
+    if rank == 1:
+        return
+    group = dist.shrink_group([1])
+    tensor = torch.full((3,), float(rank + 1))
+    dist.all_reduce(tensor)
+    assert tensor.eq(4).all() and dist.get_world_size() == 2, tensor
+    work = dist.all_reduce(tensor, async_op=True)
+    work.wait()
+    assert tensor.eq(8).all()
+
+
+def test_a_group_can_shrink():
+    ranks = Ranks(3)
+    try:
+        ranks.call(rank_shrinks)
+    finally:
+        ranks.close()
 
 
 def rank_abort():

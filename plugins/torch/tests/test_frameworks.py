@@ -58,6 +58,7 @@ def rank_fsdp2(replicas):
             if isinstance(layer, torch.nn.Linear):
                 fully_shard(layer, mesh=mesh, mp_policy=policy)
         fully_shard(model, mesh=mesh, mp_policy=policy)
+        model.set_allocate_memory_from_process_group_for_comm(True)  # of weftMemAlloc; gloo has none
         losses += train(model, seed=1 + dist.get_rank(), step_width=0.02)
     return losses
 

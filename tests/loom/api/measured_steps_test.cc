@@ -75,7 +75,7 @@ Result<double> predicted_us(const Measured& m, const Cluster& cluster) {
 
 /// Relative errors of the steps of models of that size.
 std::vector<double> errors_of(const std::string& billions) {
-  const Result<Cluster> cluster = read_cluster(in_project("clusters/a100-hdr.json"));
+  const Result<Cluster> cluster = read_cluster(in_project("perf/seeds/a100-hdr.json"));
   EXPECT_TRUE(cluster.ok()) << cluster.status().message();
   std::vector<double> errors;
   if (!cluster.ok()) return errors;
