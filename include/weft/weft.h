@@ -3,7 +3,7 @@
  *
  * This header is the whole public surface. It reads like NCCL's host API with the prefix weft: the same
  * names, the same order of arguments, the same meaning. It is plain C99 and usable from C++. What NCCL does
- * not have is marked "Weft only".
+ * not have is marked "Weft only", and what does something else than in NCCL "unlike NCCL".
  *
  * Conventions, stated once
  *
@@ -27,8 +27,8 @@
  * the caller that is not always detected.
  *
  * Streams. Operations take a weftStream_t. Operations on one stream run in the order of their calls.
- * Operations on different streams are in flight together. With a NULL stream the call returns when the result
- * is there (in a group: weftGroupEnd returns then). With a stream the call returns at once.
+ * Operations on different streams are in flight together. With a NULL stream, unlike NCCL, the call returns
+ * when the result is there (in a group: weftGroupEnd returns then). With a stream the call returns at once.
  * weftStreamSynchronize() and weftStreamQuery() tell when the result is there.
  *
  * CUDA streams. On a communicator with a device, the stream argument is a cudaStream_t (CUstream), cast. NULL
@@ -373,7 +373,8 @@ WEFT_API weftResult_t weftCommInitRankConfig(weftComm_t* comm, int nranks, weftU
                                              const weftConfig_t* config);
 
 /* Creates all ranks of a communicator inside this process: comms[i] is rank i. Each is then used from a
- * thread of its own, or by one thread with groups. `ndev` ≥ 1; `devlist` is ignored and may be NULL.
+ * thread of its own, or by one thread with groups. `ndev` ≥ 1. Unlike NCCL, `devlist` is ignored and may be
+ * NULL, and the communicators are on host memory.
  * Errors: as weftCommInitRank. On an error entries that are not NULL are communicators to be destroyed. */
 WEFT_API weftResult_t weftCommInitAll(weftComm_t* comms, int ndev, const int* devlist);
 
@@ -474,9 +475,9 @@ WEFT_API weftResult_t weftCommGetStats(weftComm_t comm, weftCommStats_t* stats);
 
 /* ---- memory ---- */
 
-/* Allocates `size` bytes that peers on this node can reach without a copy. Aligned to 64
- * bytes, contents undefined. Size 0 gives NULL. Errors: weftInvalidPointer, weftOutOfMemory, weftSystemError.
- */
+/* Allocates `size` bytes that peers on this node can reach without a copy: host memory, unlike NCCL. Aligned
+ * to 64 bytes, contents undefined. Size 0 gives NULL. Errors: weftInvalidPointer, weftOutOfMemory,
+ * weftSystemError. */
 WEFT_API weftResult_t weftMemAlloc(void** ptr, size_t size);
 
 /* Frees what weftMemAlloc gave. No operation may be using it. NULL is allowed. Errors: weftInvalidPointer
@@ -608,17 +609,18 @@ WEFT_API weftResult_t weftGather(const void* sendbuff, void* recvbuff, size_t co
 WEFT_API weftResult_t weftScatter(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
                                   int root, weftComm_t comm, weftStream_t stream);
 
-/* Weft only, as the next two. AllGather whose ranks send different counts: recvbuff[displs[r] + i] of every
- * rank = sendbuff[i] of rank r, i < recvcounts[r]. recvcounts and displs have n entries, in elements, and are
- * read before the call returns. recvcounts is the same on all ranks; displs need not be. NULL for displs: the
- * blocks lie one behind the other. Blocks may not overlap. In place when sendbuff == recvbuff + displs[rank].
- * Further errors: weftInvalidArgument (blocks overlap). */
+/* Weft only, as the next two. AllGather whose ranks send different counts. On every rank
+ * recvbuff[displs[r] + i] = sendbuff[i] of rank r, i < recvcounts[r]. Both arrays, recvcounts and displs,
+ * have n entries, in elements, and are read before the call returns. recvcounts is the same on all ranks;
+ * displs need not be. NULL for displs: the blocks lie one behind the other. Blocks may not overlap. In place
+ * when sendbuff == recvbuff + displs[rank]. Further errors: weftInvalidArgument (blocks overlap). */
 WEFT_API weftResult_t weftAllGatherV(const void* sendbuff, void* recvbuff, const size_t* recvcounts,
                                      const size_t* displs, weftDataType_t datatype, weftComm_t comm,
                                      weftStream_t stream);
 
-/* recvbuff[i] of rank r = op over all ranks of sendbuff[displs[r] + i], i < recvcounts[r]; recvcounts and
- * displs as of weftAllGatherV, but blocks that are only read may overlap. In place when recvbuff == sendbuff
+/* recvbuff[i] of rank r = op over all ranks of sendbuff[displs[r] + i], i < recvcounts[r]. The arrays
+ * recvcounts and displs are as for weftAllGatherV, but blocks that are only read may overlap. In place when
+ * recvbuff == sendbuff
  * + displs[rank], and the other blocks are apart from that one. */
 WEFT_API weftResult_t weftReduceScatterV(const void* sendbuff, void* recvbuff, const size_t* recvcounts,
                                          const size_t* displs, weftDataType_t datatype, weftRedOp_t op,

@@ -13,7 +13,7 @@ extern "C" {
 
 /* Simulates one call, alone, of the plan that Weft's tuner prefers, and returns its time in `microseconds`.
  *
- * cluster       the text of a description of a cluster, JSON (docs/simulator-and-tuner.md). Its numbers of
+ * cluster       the text of a description of a cluster, JSON (docs/reference/file-formats.md). Its numbers of
  *               nodes and ranks are not used.
  * collective    "allgather", "reducescatter", "allreduce", "alltoall", "broadcast" or "reduce"
  * bytes         of the larger of a rank's input and output, as the perf tools print sizes: of AllGather and

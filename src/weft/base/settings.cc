@@ -57,8 +57,8 @@ constexpr Row kRows[] = {
     {"WEFT_SOCKET_IFNAME", &Settings::socket_ifname, kAny, kMeet,
      "The network interfaces for sockets, in NCCL's syntax. `eth,ens5` are prefixes of names. `=eth0,eth1` "
      "are whole names. A leading `^` excludes: `^docker,virbr`, `^=docker0`. Empty: every interface that is "
-     "up, and loopback only if there is no other. An interface with only a link-local IPv6 address is used "
-     "in two cases: no selected interface has another address, or the rendezvous is on its link."},
+     "up, and loopback only if there is no other. Weft uses an interface with only a link-local IPv6 "
+     "address if no selected interface has another address, or if the rendezvous is on its link."},
     {"WEFT_INIT_TIMEOUT_S",
      &Settings::init_timeout_s,
      {.min = 0.1, .max = kWeek_s},
@@ -69,8 +69,9 @@ constexpr Row kRows[] = {
      &Settings::net,
      {.choices = "auto, tcp, ofi"},
      kTransports,
-     "The transport between nodes. `tcp`: sockets. `ofi`: libfabric. `auto`: libfabric if it offers a "
-     "network with remote writes, such as EFA, otherwise sockets."},
+     "The transport between nodes. `tcp`: sockets. `ofi`: libfabric. `auto`: libfabric if all ranks have "
+     "EFA, "
+     "otherwise sockets."},
     {"WEFT_PROVIDER", &Settings::provider, kAny, kTransports,
      "The libfabric provider, as `fi_info` names it: `efa`, `tcp`, `verbs`. Empty: the best provider on this "
      "host."},
@@ -112,9 +113,11 @@ constexpr Row kRows[] = {
      &Settings::early_bytes,
      {.min = kMiB, .max = 1024 * kGiB},
      kAlgorithms,
-     "How many bytes a rank keeps of messages for operations that it has not called yet. From half of it on, "
-     "ranks that are ahead must wait. If a rank cannot make them wait, the communicator fails at this "
-     "limit."},
+     "How many bytes a rank keeps of messages for operations that it has not called yet. Only eager messages "
+     "come so early (`WEFT_EAGER_INTRA_BYTES`, `WEFT_EAGER_INTER_BYTES`). From 4 MiB on, or a quarter of the "
+     "limit if that is less, the rank reads little from ranks whose messages it does not need yet. From half "
+     "of the limit on it reads nothing from them, so they wait. If the limit is reached all the same, the "
+     "communicator fails."},
     {"WEFT_SLICE_BYTES",
      &Settings::slice_bytes,
      {.min = 4 * kKiB, .max = kGiB, .or_zero = true},

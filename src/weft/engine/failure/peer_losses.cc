@@ -13,10 +13,15 @@ void PeerLosses::add(Kind kind, int rank, const Status& why, int64_t now_ns, uin
 
 std::vector<PeerLosses::Report> PeerLosses::due(int64_t now_ns, uint64_t events) {
   std::vector<Report> over;
+  bool waits = false;  // an earlier death does
   std::erase_if(reports_, [&](Report& report) {
-    if (!report.grace.over(now_ns, events)) return false;
+    const bool death = report.kind == Kind::death;
+    if ((death && waits) || !report.grace.over(now_ns, events)) {
+      waits |= death;
+      return false;
+    }
     over.push_back(report);
-    if (report.kind == Kind::connection) return false;
+    if (!death) return false;
     dead_.emplace(report.rank, report.why);
     --deaths_;
     return true;
