@@ -31,6 +31,19 @@ TEST(PeerLosses, WaitWhileThingsMoveButNotForEver) {
   EXPECT_TRUE(losses.empty());
 }
 
+// A rank that has named the first death ends, too. Its own death must not be the reason that others give.
+TEST(PeerLosses, ALaterDeathDoesNotOvertakeAnEarlierOne) {
+  PeerLosses losses;
+  losses.add(kDeath, 1, kWhy, 0, 10);
+  losses.add(kDeath, 0, kWhy, 80 * kMs, 11);
+  EXPECT_TRUE(losses.due(101 * kMs, 11).empty()) << "something has moved since the first";
+  EXPECT_TRUE(losses.due(190 * kMs, 11).empty()) << "the first waits";
+  const auto due = losses.due(202 * kMs, 11);
+  ASSERT_EQ(due.size(), 2u);
+  EXPECT_EQ(due[0].rank, 1);
+  EXPECT_EQ(due[1].rank, 0);
+}
+
 TEST(PeerLosses, ADeathIsFinalOnceItsGraceIsOver) {
   PeerLosses losses;
   losses.add(kDeath, 3, kWhy, 0, 10);

@@ -31,8 +31,8 @@ class PeerLosses {
   bool empty() const { return reports_.empty(); }
   /// Whether a death has not been acted on yet.
   bool any_death() const { return deaths_ > 0; }
-  /// The reports whose grace is over: deaths first, since they say more than the end of a connection. These
-  /// deaths become final.
+  /// The reports whose grace is over: deaths first, since they say more than the end of a connection, in the
+  /// order in which they were added. A death is due after the earlier ones. These deaths become final.
   std::vector<Report> due(int64_t now_ns, uint64_t events);
   /// The final deaths: why, by rank of the job.
   const std::map<int, Status>& dead() const { return dead_; }
