@@ -20,15 +20,16 @@ struct Call {
   uint64_t count = 0;
   device::DataType type = device::DataType::float32;
   device::ReduceOp op = device::ReduceOp::sum;
-  bool premultiply = false;                    // sum of inputs × scalar
-  bool scalar_is_address = false;              // of where it is to be read when the CUDA stream has come
-  std::byte scalar[8] = {};                    // one element
-  int root = 0;                                // or peer
-  double timeout_s = 0;                        // 0: the communicator's
-  std::shared_ptr<const plan::Uneven> uneven;  // of a collective whose blocks have sizes of their own
-  Stream* stream = nullptr;                    // null: the caller waits
-  bool on_device = false;                      // GPU memory, in order after `cuda_stream`
-  bool splits = false;                         // the AllGather of a split, which no other matches
+  bool premultiply = false;        // sum of inputs × scalar
+  bool scalar_is_address = false;  // of where it is to be read when the CUDA stream has come
+  std::byte scalar[8] = {};        // one element
+  int root = 0;                    // or peer
+  double timeout_s = 0;            // 0: the communicator's
+  /// Of a collective whose blocks have sizes of their own; else null.
+  std::shared_ptr<const plan::Uneven> uneven = nullptr;
+  Stream* stream = nullptr;  // null: the caller waits
+  bool on_device = false;    // GPU memory, in order after `cuda_stream`
+  bool splits = false;       // the AllGather of a split, which no other matches
   void* cuda_stream = nullptr;
 };
 
