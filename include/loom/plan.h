@@ -151,11 +151,14 @@ struct Plan {
   PlannedTier tier;
   Assumptions assumptions;
   std::string collectives;  // where their times come from
-  std::string schedule;     // of the pipeline
-  std::string layout;       // who is where, and the groups; a job of one rank has none
-  std::string partition;    // which units each stage has, and why; a job of one stage has none
-  std::string profile;      // what was measured of each kind of unit, where the config asks for it
-  std::string program;      // the lists of instructions, a line each
+  /// Collectives between nodes that Weft's simulator refuses, one of each kind, and why; these take what the
+  /// formula says, bytes over the rate of the links.
+  std::vector<std::string> unplanned;
+  std::string schedule;   // of the pipeline
+  std::string layout;     // who is where, and the groups; a job of one rank has none
+  std::string partition;  // which units each stage has, and why; a job of one stage has none
+  std::string profile;    // what was measured of each kind of unit, where the config asks for it
+  std::string program;    // the lists of instructions, a line each
 
   /// Of the rank that allocates most.
   int64_t arena_bytes() const {
@@ -191,11 +194,15 @@ struct Trouble {
   double plain_us = 0;    // without it
   std::string instead;    // an override of the config that is better then; "": the config as it is
   double instead_us = 0;  // a step with that
+  /// Whether one node has the trouble, but all are simulated with it: both times are upper bounds.
+  bool upper_bound = false;
 };
-/// The cluster as it is, a slow node, a failed interface, half of all interfaces, and the other placements.
-/// One node that is slow or lacks an interface holds up all ranks, since every step ends with all of them:
-/// the rates of that node are taken for all. Alternatives are other degrees of sharding and placements that
-/// fit.
+/// The cluster as it is, a slow node, a failed interface, half of all interfaces, the other placements, and
+/// each trait of the engine that matters to the config, changed: what stages send and who sends it, how sums
+/// of gradients are added, what is hidden, and the bits of gradients.
+/// One node that is slow or lacks an interface holds up all ranks, since every step ends with all of them.
+/// The rates of that node are taken for all, which is an upper bound. Alternatives are other degrees of
+/// sharding and placements that fit.
 LOOM_API Result<std::vector<Trouble>> what_if(const Config& config, const Cluster& cluster,
                                               int64_t vocabulary = 0, const Assumptions& assumptions = {});
 

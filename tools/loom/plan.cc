@@ -119,7 +119,7 @@ void print_tier(const Plan& plan) {
       tier.hidden_bandwidth / 1e9);
 }
 
-void print(const Plan& plan) {
+void print(const Plan& plan, bool alone = true) {
   fmt::print("{} parameters in {}; {}, sharded over {}, {}; {} of {} x {} tokens a rank\n", plan.parameters,
              plan.precision, counted(plan.ranks, "rank"), plan.degree, counted(plan.replicas, "replica"),
              counted(plan.microbatches, "microbatch", "microbatches"), plan.batch, plan.tokens);
@@ -128,7 +128,7 @@ void print(const Plan& plan) {
   fmt::print("\n{} instructions, {} buffers; verified\n\n", plan.instructions, plan.buffers);
   print_memory(plan);
   print_times(plan);
-  print_performance(plan);
+  print_performance(plan, alone);
   print_tier(plan);
 }
 
@@ -276,7 +276,7 @@ Status plan(const PlanOptions& options) {
   }
   if (!options.cluster.empty()) print(*cluster);
   if (options.instructions) fmt::print("{}\n", plans->front().program);
-  print(plans->front());
+  print(plans->front(), plans->size() == 1);
   if (plans->size() > 1) print_comparison(*plans);
   print_troubles(*troubles);
   return {};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace loom::command {
 namespace {
@@ -62,6 +63,7 @@ Json json_of(const Plan& plan) {
   return {{"engine", plan.assumptions.engine},
           {"attention", plan.assumptions.attention},
           {"collectives", plan.collectives},
+          {"unplanned", plan.unplanned},
           {"parameters", plan.parameters},
           {"ranks", plan.ranks},
           {"degree", plan.degree},
@@ -86,9 +88,18 @@ Json json_of(const Plan& plan) {
             {"fits", memory.fits()}}}};
 }
 
+/// Each collective that Weft does not plan, once, and why.
+void print_unplanned(const std::vector<Plan>& plans) {
+  std::set<std::string> told;
+  for (const Plan& plan : plans)
+    for (const std::string& reason : plan.unplanned)
+      if (told.insert(reason).second)
+        fmt::print("by the formula  {}, since Weft's simulator refuses it\n", reason);
+}
+
 }  // namespace
 
-void print_performance(const Plan& plan) {
+void print_performance(const Plan& plan, bool alone) {
   const Performance& performance = plan.performance;
   fmt::print("samples/s       {:.4g}\n", performance.samples_per_second);
   fmt::print("TFLOP/s         {:.1f} a rank as published ({} · parameters · tokens)",
@@ -103,6 +114,7 @@ void print_performance(const Plan& plan) {
   fmt::print("computing       {}\n", shares_text(plan.computing, plan.step_us));
   fmt::print("exposed         {}; collectives by {}\n", shares_text(waited_for(plan), plan.step_us),
              plan.collectives);
+  if (alone) print_unplanned({plan});
 }
 
 void print_comparison(const std::vector<Plan>& plans) {
@@ -124,21 +136,25 @@ void print_comparison(const std::vector<Plan>& plans) {
   for (const Plan& plan : plans)
     fmt::print("{}: exposed {}; collectives by {}\n", plan.assumptions.engine,
                shares_text(waited_for(plan), plan.step_us), plan.collectives);
-  fmt::print("{} is {:+.1f} % as fast as {}\n", plans[0].assumptions.engine,
-             (plans[1].step_us / plans[0].step_us - 1) * 100, plans[1].assumptions.engine);
+  print_unplanned(plans);
+  const double faster = plans[1].step_us / plans[0].step_us - 1;
+  fmt::print("{} is {:.1f} % {} than {}\n", plans[0].assumptions.engine, std::abs(faster) * 100,
+             faster < 0 ? "slower" : "faster", plans[1].assumptions.engine);
 }
 
 void print_troubles(const std::vector<Trouble>& troubles) {
   if (troubles.empty()) return;
   fmt::print("\n");
   for (const Trouble& trouble : troubles) {
-    fmt::print("{:<44} {:>8.3f} s a step, {:+.1f} %", trouble.what, trouble.step_us / 1e6,
-               (trouble.step_us / trouble.plain_us - 1) * 100);
+    fmt::print("{:<52} {:>8.3f} s a step, {:+.1f} %{}", trouble.what, trouble.step_us / 1e6,
+               (trouble.step_us / trouble.plain_us - 1) * 100, trouble.upper_bound ? " at most" : "");
     if (!trouble.instead.empty())
       fmt::print("; --{}: {:.3f} s, {:+.1f} %", trouble.instead, trouble.instead_us / 1e6,
                  (trouble.instead_us / trouble.plain_us - 1) * 100);
     fmt::print("\n");
   }
+  if (std::any_of(troubles.begin(), troubles.end(), [](const Trouble& one) { return one.upper_bound; }))
+    fmt::print("at most: the rates of the one node are taken for all nodes, an upper bound of the step\n");
 }
 
 void print_sweep(const std::vector<std::vector<Plan>>& all, int ranks_per_node) {
@@ -157,6 +173,9 @@ void print_sweep(const std::vector<std::vector<Plan>>& all, int ranks_per_node) 
                  plan.performance.samples_per_second, plan.performance.published_flops / 1e12,
                  plan.exposed_us / plan.step_us * 100, bar);
     }
+  std::vector<Plan> each;
+  for (const std::vector<Plan>& plans : all) each.insert(each.end(), plans.begin(), plans.end());
+  print_unplanned(each);
 }
 
 std::string json_of(const std::vector<std::vector<Plan>>& all, const Cluster& cluster,
@@ -170,6 +189,7 @@ std::string json_of(const std::vector<std::vector<Plan>>& all, const Cluster& cl
   for (const Trouble& trouble : troubles)
     json["what_if"].push_back({{"what", trouble.what},
                                {"step_seconds", trouble.step_us / 1e6},
+                               {"upper_bound", trouble.upper_bound},
                                {"instead", trouble.instead},
                                {"instead_seconds", trouble.instead_us / 1e6}});
   return json.dump(1);

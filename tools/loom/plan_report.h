@@ -8,8 +8,9 @@
 
 namespace loom::command {
 
-/// Lines of a plan: rates, memory against the device's, what is computed, what is exposed.
-void print_performance(const Plan& plan);
+/// Lines of a plan: rates, memory against the device's, what is computed, what is exposed; and unless a
+/// comparison follows, which collectives Weft does not plan.
+void print_performance(const Plan& plan, bool alone);
 /// A column an engine.
 void print_comparison(const std::vector<Plan>& plans);
 /// A line each.

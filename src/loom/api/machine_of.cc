@@ -20,7 +20,8 @@ using program::CollectiveShape;
 /// the straight line between those.
 class PlannedCollectives {
  public:
-  explicit PlannedCollectives(std::string description) : description_(std::move(description)) {}
+  PlannedCollectives(std::string description, std::shared_ptr<Unplanned> unplanned)
+      : description_(std::move(description)), unplanned_(std::move(unplanned)) {}
 
   double operator()(const CollectiveShape& shape) {
     double low = 4096;
@@ -44,10 +45,15 @@ class PlannedCollectives {
     if (weftForecastCollective(description_.c_str(), name, static_cast<size_t>(bytes), shape.nodes,
                                shape.ranks_per_node, part, &us) == weftSuccess)
       found->second = us;
+    else if (unplanned_)
+      unplanned_->try_emplace(
+          name, fmt::format("{} of {:.0f} bytes on {} nodes of {} ranks: {}", name, bytes, shape.nodes,
+                            shape.ranks_per_node, weftGetLastError(nullptr)));
     return found->second;
   }
 
   const std::string description_;
+  const std::shared_ptr<Unplanned> unplanned_;
   std::map<std::tuple<CollectiveShape::Kind, double, int, int, double>, double> known_;
 };
 
@@ -104,7 +110,7 @@ double peak_of(const Cluster& cluster, program::Precision precision) {
 }
 
 program::Machine machine_of(const Cluster& cluster, const Assumptions& assumptions, double product_flops,
-                            program::Precision precision) {
+                            program::Precision precision, const std::shared_ptr<Unplanned>& unplanned) {
   const Compute& compute = cluster.compute;
   const double peak = peak_of(cluster, precision);
   program::Machine machine;
@@ -142,15 +148,23 @@ program::Machine machine_of(const Cluster& cluster, const Assumptions& assumptio
   if (precision != program::Precision::fp32) traffic.gradient_bytes = engine.gradient_bits / 8;
   if (engine.intra_bandwidth > 0) machine.intra_bandwidth = engine.intra_bandwidth;
   if (has_plans(cluster, engine)) {
-    const auto plans = std::make_shared<PlannedCollectives>(cluster.description);
+    const auto plans = std::make_shared<PlannedCollectives>(cluster.description, unplanned);
     machine.plans = [plans](const CollectiveShape& shape) { return (*plans)(shape); };
   }
   return machine;
 }
 
-std::string collectives_text(const Cluster& cluster, const Assumptions& assumptions) {
+std::string collectives_text(const Cluster& cluster, const Assumptions& assumptions,
+                             const Unplanned& unplanned) {
   const EngineRates engine = engine_of(cluster, assumptions.engine);
-  if (has_plans(cluster, engine)) return "Weft's plans, simulated";
+  if (has_plans(cluster, engine)) {
+    std::string refused;
+    for (const auto& [name, reason] : unplanned) refused += fmt::format(", {} between nodes", name);
+    return fmt::format(
+        "Weft's plans, simulated, between nodes; by the formula, bytes over the rate of the links: groups "
+        "inside a node, groups that lie unevenly on nodes{}",
+        refused);
+  }
   return engine.name == "weft" ? "bytes over the rate of the links" : "measured rates of " + engine.name;
 }
 

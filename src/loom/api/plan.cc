@@ -194,7 +194,8 @@ Plan plan_of(const SimulatedStep& step, const Cluster& cluster, const Assumption
   plan.memory = step.device;
   plan.tier = tier_of(step);
   plan.assumptions = assumptions;
-  plan.collectives = collectives_text(cluster, assumptions);
+  plan.collectives = collectives_text(cluster, assumptions, *step.unplanned);
+  for (const auto& [name, reason] : *step.unplanned) plan.unplanned.push_back(reason);
   plan.schedule = program::schedule_name(job.schedule);
   return plan;
 }

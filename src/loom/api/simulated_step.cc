@@ -48,7 +48,8 @@ Result<SimulatedStep> simulate_step(const train::Config& config, const StepBasis
   LOOM_TRY(programs.status());
   step.programs = programs.take();
   for (const program::Program& program : step.programs) step.memory.push_back(program::plan_memory(program));
-  step.machine = machine_of(basis.cluster, basis.assumptions, basis.product_flops, step.job.precision);
+  step.machine =
+      machine_of(basis.cluster, basis.assumptions, basis.product_flops, step.job.precision, step.unplanned);
   program::Machine& machine = step.machine;
   machine.unit_us = engine::times_of(basis.profiles);
   machine.interfaces = basis.disturbance.interfaces;

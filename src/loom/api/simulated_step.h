@@ -16,6 +16,7 @@ struct SimulatedStep {
   std::vector<program::Program> programs;
   std::vector<program::MemoryPlan> memory;
   program::Machine machine;
+  std::shared_ptr<Unplanned> unplanned = std::make_shared<Unplanned>();  // that the machine's plans note
   program::PipelineForecast forecast;
   DeviceMemory device;
 };

@@ -44,6 +44,22 @@ TEST(Predictions, CollectivesTakeWhatWeftSimulates) {
   EXPECT_GT(half, 1.8 * planned) << "of half the interfaces";
 }
 
+/// The formula took over without a word.
+TEST(Predictions, WhatWeftRefusesIsNamedWithItsReason) {
+  Cluster cluster = p4d(8);
+  cluster.description = "no JSON";
+  const Result<Plan> made = plan(gpt({"data.global_batch=512"}), cluster, 0, {.listing = false});
+  LOOM_ASSERT_OK(made);
+  ASSERT_EQ(made->unplanned.size(), 2u) << "gathers and reductions, once each";
+  EXPECT_EQ(made->unplanned[0].find("allgather of "), 0u) << made->unplanned[0];
+  EXPECT_NE(made->unplanned[0].find("weftForecastCollective"), std::string::npos) << made->unplanned[0];
+  EXPECT_NE(made->collectives.find("allgather between nodes, reducescatter between nodes"), std::string::npos)
+      << made->collectives;
+  const Result<Plan> planned = plan(gpt({"data.global_batch=512"}), p4d(8), 0, {.listing = false});
+  LOOM_ASSERT_OK(planned);
+  EXPECT_TRUE(planned->unplanned.empty());
+}
+
 TEST(Predictions, ForecastsSayWhatIsWrong) {
   const Cluster cluster = p4d(8);
   double us = 0;
