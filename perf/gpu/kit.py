@@ -16,10 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 LARGEST_BYTES = 55 << 20  # beside the sources, which travel too
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "gather", "scatter", "sendrecv")
 OF_NVCC = ("gpu_probe", "gpu_waits")
-PROGRAMS = ("weft_run", "weft_info", "gpu_ranks", *OF_NVCC, *(f"{name}_perf" for name in COLLECTIVES), "test_cuda",
-            "test_nccl_shim")
+PROGRAMS = ("weft_run", "weft_info", "gpu_ranks", *OF_NVCC, *(f"{name}_perf" for name in COLLECTIVES), "test_cuda")
 LIBRARIES = ("libweft.so.0", "libnccl-net-weft.so", "weft-nccl/libnccl.so.2")
-TARGETS = ("weft_run", "weft_info", "gpu_ranks", *(f"{name}_perf" for name in COLLECTIVES), "test_cuda", "test_nccl_shim", "weft",
+TARGETS = ("weft_run", "weft_info", "gpu_ranks", *(f"{name}_perf" for name in COLLECTIVES), "test_cuda", "weft",
            "nccl_shim", "nccl-net-weft")
 LOADED_LATER = ("libfabric.so.1",)  # opened at run time, so that ldd does not name it
 OF_GLIBC = re.compile(r"(ld-linux.*|linux-vdso|lib(c|m|dl|pthread|rt|resolv|util|mvec))\.so")

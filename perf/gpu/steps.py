@@ -141,8 +141,6 @@ step("small_operations", "correctness", 90, 50, "Are 10^6 small operations with 
 of_tests("others", 90, 40, "The tests of GPU memory on the real driver: types, failures, what is given back")
 of_tests("layouts", 90, 40, "Every collective over layouts of ranks as threads")
 of_tests("processes", 60, 20, "Ranks as processes, through CUDA IPC")
-step("tests_shim", "correctness", 60, 20, "The shim's tests on the real driver", ["{bin}/test_nccl_shim", "--gtest_filter=OnGpus.*"],
-     readers.google_tests, CUDA_UNDER_TEST="{driver}", NCCL_SHIM_UNDER_TEST="{lib}/weft-nccl/libnccl.so.2")
 collectives(2)
 
 # ---- Loom: its steps go here when it runs on GPUs: kernels against the CPU, losses beside PyTorch's, tokens per second ----
