@@ -1,6 +1,7 @@
 // Hands a call on to whoever has the communicator.
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "group.h"
@@ -54,6 +55,24 @@ Result_t call_real(const char* name, OrMade<Parameters...> real, Arguments... ar
   return done.code() == Code::in_progress ? nccl::kInProgress : report(done.in(name));
 }
 
+/// Refuses the operators that Weft has and NCCL lacks: a program of NCCL has not asked for them.
+template <typename Parameter, typename Argument>
+Status check_operator([[maybe_unused]] Argument value) {
+  if constexpr (std::is_same_v<Parameter, weftRedOp_t>)
+    if (value >= weftBand && value < weftNumOps)
+      return fail(Code::invalid_op,
+                  "op is {}, must be in [0, {}) (ncclSum to ncclAvg) or made by ncclRedOpCreatePreMulSum for "
+                  "this communicator",
+                  static_cast<int>(value), static_cast<int>(weftBand));
+  return {};
+}
+template <typename... Parameters, typename... Arguments>
+Status check_operators(weftResult_t (*)(Parameters...), Arguments... arguments) {
+  Status status;
+  (void)((status = check_operator<Parameters>(arguments), status.ok()) && ...);
+  return status;
+}
+
 /// Calls a function of Weft with NCCL's arguments: the values of enumerations are the same.
 template <typename... Parameters, typename... Arguments>
 weftResult_t call_weft(weftResult_t (*function)(Parameters...), Arguments... arguments) {
@@ -77,6 +96,8 @@ Result_t operate(const char* name, Real real, Ours ours, Comm_t comm, Stream_t s
   if (backend == Backend::nccl) return call_real(name, real, arguments..., *(*handle)->real, stream);
   const weftComm_t own = (*handle)->weft;
   const auto own_stream = (*handle)->of_device ? reinterpret_cast<weftStream_t>(stream) : nullptr;
+  if (Status known = check_operators(ours, arguments..., own, own_stream); !known.ok())
+    return report(known.in(name));
   return from_weft(call_weft(ours, arguments..., own, own_stream), own);
 }
 

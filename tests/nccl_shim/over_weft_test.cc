@@ -1,5 +1,7 @@
 // Programs of NCCL whose communicators are Weft's: every function that Weft has, with ranks as threads and as
 // processes, on host memory; and what is said where something is wrong.
+#include <fmt/format.h>
+
 #include <chrono>
 #include <fstream>
 #include <memory>
@@ -516,6 +518,10 @@ TEST(OverWeft, WrongArgumentsAreNamed) {
             "datatype is 42");
     refused(shim->AllReduce(nullptr, &value, 1, kFloat, kSum, comm, nullptr), nccl::kInvalidArgument,
             "sendbuff is NULL");
+    int whole = 1;
+    for (int weft_only = 5; weft_only < 8; ++weft_only)
+      refused(shim->AllReduce(&whole, &whole, 1, 2 /* ncclInt32 */, weft_only, comm, nullptr),
+              nccl::kInvalidArgument, fmt::format("op is {}, must be in [0, 5)", weft_only));
     refused(shim->Bcast(&value, 1, kFloat, 7, comm, nullptr), nccl::kInvalidArgument, "root is 7");
     refused(shim->CommRevoke(comm, 0), nccl::kInvalidUsage, "no revoking");
     refused(shim->DevCommCreate(comm, nullptr, nullptr), nccl::kInvalidUsage, "no device API");
