@@ -52,6 +52,14 @@ Status resolve_operator(weftComm_t handle, const Communicator& comm, int op, Cal
   return {};
 }
 
+Status use_stream(weftStream_t stream, Call& call) {
+  if (!stream) return {};
+  WEFT_TRY(stream->owner.check("stream"));
+  if (!stream->live.load()) return fail(Code::invalid_argument, "stream has been destroyed");
+  call.stream = stream->stream.get();
+  return {};
+}
+
 Status check_root(const char* name, int root, const Communicator& comm) {
   if (root >= 0 && root < comm.size()) return {};
   return fail(Code::invalid_root, "{} is {}, must be in [0, {})", name, root, comm.size());

@@ -75,10 +75,8 @@ Status checked_run(Call& call, int type, int op, weftComm_t handle, weftStream_t
     call.cuda_stream = stream;
     WEFT_TRY(engine::check_device_call(comm, call, in, out));
     if (late_scalar) WEFT_TRY(engine::note_scalar(comm, late_scalar, call));
-  } else if (stream) {
-    WEFT_TRY(stream->owner.check("stream"));
-    if (!stream->live.load()) return fail(Code::invalid_argument, "stream has been destroyed");
-    call.stream = stream->stream.get();
+  } else {
+    WEFT_TRY(use_stream(stream, call));
   }
   return run_or_note(handle->comm, call);
 }

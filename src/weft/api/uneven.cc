@@ -159,11 +159,7 @@ Status checked_run(const Arguments& a) {
   const Result<bool> theirs = is_for_nccl(a, in, out);
   if (!theirs) return theirs.status();
   if (*theirs || comm.device() >= 0) return run_as_group(a, comm, *request);
-  if (a.stream) {
-    WEFT_TRY(a.stream->owner.check("stream"));
-    if (!a.stream->live.load()) return fail(Code::invalid_argument, "stream has been destroyed");
-    call.stream = a.stream->stream.get();
-  }
+  WEFT_TRY(use_stream(a.stream, call));
   call.count = request->count;
   call.uneven = request->uneven;
   return run_or_note(a.comm->comm, call);
