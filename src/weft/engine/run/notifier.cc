@@ -29,7 +29,7 @@ const bool leaves_home = (on_fork_in_child([] { g_home = new Home; }), true);
 }  // namespace
 
 std::shared_ptr<Notifier> Notifier::of_process() {
-  const std::lock_guard guard(g_home->mutex);
+  const MutexLock guard(g_home->mutex);
   std::shared_ptr<Notifier> known = g_home->notifier.lock();
   if (!known) g_home->notifier = known = std::make_shared<Notifier>();
   return known;
@@ -39,7 +39,7 @@ bool Notifier::is_calling_here() { return t_calling; }
 
 Notifier::~Notifier() {
   {
-    const std::lock_guard guard(mutex_);
+    const MutexLock guard(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
@@ -47,7 +47,7 @@ Notifier::~Notifier() {
 }
 
 void Notifier::post(Call call) {
-  const std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   calls_.push_back(std::move(call));
   // A thread that is inside of a call comes back for this one, unless the call blocks.
   if (running_ > blocked_ && watching_) return;
@@ -62,11 +62,11 @@ void Notifier::call_for_another() {
 void Notifier::run() {
   name_thread("weft-notify");
   MemoryWatch::unblock();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
     if (calls_.empty() && stopping_) return;
     if (!calls_.empty() && running_ == blocked_) {
-      carry_out_first(lock);
+      carry_out_first();
     } else if (!calls_.empty() && !watching_) {
       watch(lock);
     } else {
@@ -77,23 +77,24 @@ void Notifier::run() {
   }
 }
 
-void Notifier::carry_out_first(std::unique_lock<std::mutex>& lock) {
+// Gives the lock up meanwhile.
+void Notifier::carry_out_first() {
   Call call = std::move(calls_.front());
   calls_.pop_front();
   const uint64_t number = ++begun_;
   ++running_;
   if (!calls_.empty() && !watching_) call_for_another();
-  lock.unlock();
+  mutex_.unlock();
   t_calling = true;
   call();
   call = nullptr;  // what it holds may call as well
   t_calling = false;
-  lock.lock();
+  mutex_.lock();
   --running_;
   if (number <= blocked_up_to_) --blocked_;
 }
 
-void Notifier::watch(std::unique_lock<std::mutex>& lock) {
+void Notifier::watch(MutexLock<Mutex>& lock) {
   const uint64_t begun = begun_;
   watching_ = true;
   const bool over = changed_.wait_for(lock, kPatience) == std::cv_status::timeout;

@@ -12,9 +12,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace weft::engine {
 
@@ -37,21 +38,21 @@ class Notifier {
 
  private:
   void run();
-  void carry_out_first(std::unique_lock<std::mutex>& lock);
-  void watch(std::unique_lock<std::mutex>& lock);
-  void call_for_another();
+  void carry_out_first() WEFT_REQUIRES(mutex_);
+  void watch(MutexLock<Mutex>& lock) WEFT_REQUIRES(mutex_);
+  void call_for_another() WEFT_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Call> calls_;
-  std::vector<std::thread> threads_;
-  size_t idle_ = 0;
-  bool watching_ = false;  // a thread sees to it that calls behind one that blocks go on
-  bool stopping_ = false;
-  uint64_t begun_ = 0;          // calls so far
-  uint64_t blocked_up_to_ = 0;  // of these, so many are taken to block if they have not ended
-  size_t running_ = 0;          // calls that have not ended
-  size_t blocked_ = 0;          // of these, how many are taken to block
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<Call> calls_ WEFT_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_ WEFT_GUARDED_BY(mutex_);
+  size_t idle_ WEFT_GUARDED_BY(mutex_) = 0;
+  bool watching_ WEFT_GUARDED_BY(mutex_) = false;  // whether a thread waits for a call that may block
+  bool stopping_ WEFT_GUARDED_BY(mutex_) = false;
+  uint64_t begun_ WEFT_GUARDED_BY(mutex_) = 0;          // calls so far
+  uint64_t blocked_up_to_ WEFT_GUARDED_BY(mutex_) = 0;  // so many of them block if they have not ended
+  size_t running_ WEFT_GUARDED_BY(mutex_) = 0;          // calls that have not ended
+  size_t blocked_ WEFT_GUARDED_BY(mutex_) = 0;          // of these, how many are taken to block
 };
 
 }  // namespace weft::engine
