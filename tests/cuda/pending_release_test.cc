@@ -41,11 +41,11 @@ TEST_P(Leftovers, ScratchThatWasExposedIsNotLentAgainAfterAFailure) {
         EXPECT_TRUE(comm.run(call).ok());
         EXPECT_TRUE(testing::eventually([&] {
           const Lock lock = comm.context().lock();
-          return comm.operations().front()->started;
+          return comm.operations().unfinished().front()->started;
         }));
         {
           const Lock lock = comm.context().lock();
-          const Operation& op = *comm.operations().front();
+          const Operation& op = *comm.operations().unfinished().front();
           const int scratch = static_cast<int>(plan::Space::scratch);
           EXPECT_TRUE(op.tables->exposes_inside[scratch]);
           const std::byte* const lent = op.memory.base[scratch];

@@ -162,7 +162,7 @@ TEST(Communicator, GoesOnAfterTwoToThe31Collectives) {
           ASSERT_TRUE(done.ok()) << done.message();
           EXPECT_EQ(value, i);
         }
-        EXPECT_EQ(comm.numbers().last_collective(), 11u);
+        EXPECT_EQ(comm.operations().last_collective(), 11u);
         if (comm.rank() == 0) ahead.arrive_and_wait();
       },
       options);
@@ -212,7 +212,7 @@ void expect_ring(const std::function<void(Communicator&)>& ring) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       lock.lock();
     }
-    pollfd bell{comm.context().epoll_fd(), POLLIN, 0};
+    pollfd bell{comm.context().fabric().epoll_fd(), POLLIN, 0};
     EXPECT_EQ(poll(&bell, 1, 0), 0);
     ring(comm);
     EXPECT_EQ(poll(&bell, 1, 0), 1);

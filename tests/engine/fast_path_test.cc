@@ -57,7 +57,7 @@ TEST_F(FastPath, ACallWhoseMessagesAreThereNeedsNoTurn) {
     int32_t value;
     ASSERT_TRUE(call(value).ok());
     EXPECT_EQ(value, 3);
-    EXPECT_TRUE(job_.comm(0).operations().empty());
+    EXPECT_TRUE(job_.comm(0).operations().unfinished().empty());
     (void)job_.turn(1);
     EXPECT_TRUE(other->end.finished);
   }
@@ -72,7 +72,7 @@ TEST_F(FastPath, ACallWhoseMessageIsLateBecomesActiveAndRepeatsNothing) {
   wait_for_operations(job_.comm(0));
   {
     const Lock lock = job_.context(0).lock();
-    const Operation& op = *job_.comm(0).operations().front();
+    const Operation& op = *job_.comm(0).operations().unfinished().front();
     EXPECT_EQ(op.progress.awaited_peers(*op.tables), std::vector<int>{1});
     EXPECT_EQ(op.progress.puts_started, 1u);
     EXPECT_EQ(op.progress.puts_open, 0u);
@@ -141,11 +141,11 @@ TEST_F(FastPath, AFullQueueOfThePeerMakesTheCallActive) {
   });
   job_.await([&] {
     const Lock lock = job_.context(0).lock();
-    return !job_.comm(0).operations().empty();
+    return !job_.comm(0).operations().unfinished().empty();
   });
   {
     const Lock lock = job_.context(0).lock();
-    const Operation& op = *job_.comm(0).operations().front();
+    const Operation& op = *job_.comm(0).operations().unfinished().front();
     EXPECT_EQ(op.progress.awaited_peers(*op.tables), std::vector<int>{1}) << "it waits for room";
     job_.comm(0).fail(fail(Code::aborted, "enough"), false);
   }

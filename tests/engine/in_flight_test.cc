@@ -22,7 +22,7 @@ using plan::Collective;
 /// The first of `comm` that meets a condition, as soon as there is one.
 Operation* wait_for(Communicator& comm, Lock& lock, const std::function<bool(const Operation&)>& met) {
   while (true) {
-    for (Operation* op : comm.operations())
+    for (Operation* op : comm.operations().unfinished())
       if (met(*op)) return op;
     lock.unlock();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -207,7 +207,7 @@ TEST(InFlight, ScratchThatWasExposedIsNotLentAgainAfterAFailure) {
     wait_for_operations(comm);
     {
       const Lock lock = comm.context().lock();
-      const Operation& op = *comm.operations().front();
+      const Operation& op = *comm.operations().unfinished().front();
       EXPECT_TRUE(op.tables->exposes_inside[static_cast<int>(plan::Space::scratch)]);
       const ScratchPool::Block lent = op.memory.scratch;
       EXPECT_NE(lent.data, nullptr);
@@ -244,7 +244,7 @@ TEST(InFlight, AnOperationIsToldByItsOwnCallWhenTheRecorderHasComeRound) {
       Lock lock = comm.context().lock();
       Operation* const first = wait_for(comm, lock, [](const Operation& op) { return op.number == 1; });
       first->retain();
-      EXPECT_EQ(comm.describe(*first), "operation 1 (AllReduce of 1 int32 (sum)) of communicator world");
+      EXPECT_EQ(describe(*first), "operation 1 (AllReduce of 1 int32 (sum)) of communicator world");
       first->end.deadline_ns = now_ns() + 10'000'000'000;  // not overdue
       Verdict::on_stall(comm.context(), *first, 0);
       EXPECT_TRUE(first->health.verdict_pending);
@@ -382,7 +382,8 @@ TEST(InFlight, APeerThatCouldNotBeReachedStaysSoUntilTheReasonIsHeard) {
       Lock lock = comm.context().lock();
       Operation* const op =
           wait_for(comm, lock, [](const Operation& candidate) { return candidate.started; });
-      op->health.set_unreachable(fail(Code::remote_error, "its memory is gone"), now_ns());
+      op->health.set_unreachable(fail(Code::remote_error, "its memory is gone"));
+      comm.context().failures().on_unreachable(*op);
     }
     marked.arrive_and_wait();
     const Status received = stream.synchronize();

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/run/operation.h"
+
 namespace weft::engine {
 namespace {
 
@@ -54,6 +56,20 @@ TEST(PeerLosses, ADeathIsFinalOnceItsGraceIsOver) {
   EXPECT_EQ(losses.dead().at(3).message(), "gone");
   EXPECT_FALSE(losses.any_death());
   EXPECT_FALSE(losses.empty()) << "the report of the connection";
+}
+
+// Its operation ends with the reason that says more: the death of the peer that it could not reach.
+TEST(PeerLosses, AnOperationThatCouldNotReachItsPeerIsDueAfterTheDeath) {
+  PeerLosses losses;
+  Operation op;
+  losses.add(op, kWhy, 0, 10);
+  losses.add(kDeath, 3, kWhy, 0, 10);
+  EXPECT_TRUE(losses.due(50 * kMs, 10).empty());
+  const auto due = losses.due(101 * kMs, 10);
+  ASSERT_EQ(due.size(), 2u);
+  EXPECT_EQ(due[0].rank, 3);
+  EXPECT_EQ(due[1].op, &op);
+  EXPECT_TRUE(losses.empty()) << "an operation is reported once";
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ TEST_F(Progress, TwoCallersThatWaitBothEnd) {
   std::thread second([&] { done[1] = job_.comm(0).run(call(more)); });
   job_.await([&] {
     const Lock lock = job_.context(0).lock();
-    return job_.comm(0).operations().size() == 2;
+    return job_.comm(0).operations().unfinished().size() == 2;
   });
   answer();
   theirs_ = {2, 2, 2};
@@ -103,14 +103,14 @@ TEST_F(Progress, NobodySleepsWhenSomethingIsThere) {
   job_.begin(0, call(ours_));
   {
     const Lock lock = context.lock();
-    EXPECT_TRUE(context.begin_sleep());
+    EXPECT_TRUE(context.waiting().begin_sleep());
     EXPECT_TRUE(context.sleepers().taken());
-    EXPECT_FALSE(context.begin_sleep()) << "one at a time";
-    context.end_sleep();
+    EXPECT_FALSE(context.waiting().begin_sleep()) << "one at a time";
+    context.waiting().end_sleep();
   }
   answer();
   const Lock lock = context.lock();
-  EXPECT_FALSE(context.begin_sleep());
+  EXPECT_FALSE(context.waiting().begin_sleep());
   EXPECT_FALSE(context.sleepers().taken());
   EXPECT_GT(context.turn(), 0);
 }
@@ -122,13 +122,13 @@ TEST_F(Progress, ASubmissionKeepsASleeperAwakeAndIsStartedByATurn) {
   Operation* op = nullptr;
   {
     const Lock lock = job_.context(0).lock();
-    const auto planned = job_.comm(0).planned(on_stream, job_.comm(0).numbers().streak());
+    const auto planned = job_.comm(0).planned(on_stream, job_.comm(0).operations().streak());
     ASSERT_TRUE(planned.ok());
     op = job_.comm(0).enroll(*planned);
     stream.push(op, Stream::new_batch());
     EXPECT_TRUE(job_.context(0).submissions().any());
     EXPECT_FALSE(op->started);
-    EXPECT_FALSE(job_.context(0).begin_sleep());
+    EXPECT_FALSE(job_.context(0).waiting().begin_sleep());
     EXPECT_GT(job_.context(0).turn(), 0);
     EXPECT_TRUE(op->started);
     EXPECT_FALSE(job_.context(0).submissions().any());

@@ -70,7 +70,7 @@ inline void wait_for_operations(Communicator& comm) {
   for (bool begun = false; !begun;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     const Lock lock = comm.context().lock();
-    begun = !comm.operations().empty();
+    begun = !comm.operations().unfinished().empty();
   }
 }
 

@@ -52,7 +52,7 @@ class ScriptedJob {
       if (!member.comm) continue;
       const Lock lock = member.context->lock();
       // What a test leaves unfinished ends here.
-      if (!member.comm->operations().empty())
+      if (!member.comm->operations().unfinished().empty())
         member.comm->fail(fail(Code::aborted, "the test is over"), false);
       for (Operation* op : member.begun) member.context->operations().release(op);
     }

@@ -73,7 +73,7 @@ TEST_P(Limits, AreThoseOfACommunicator) {
     for (int peer = 0; peer < comm.size(); ++peer) {
       if (peer == comm.rank()) continue;
       EXPECT_EQ(comm.members().route(peer)->eager_bytes(),
-                planned.eager_bytes(comm.layout().same_node(comm.rank(), peer)));
+                planned.eager_bytes(comm.members().layout().same_node(comm.rank(), peer)));
     }
     EXPECT_EQ(settings().net == "ofi" && GetParam().count_nodes > 1, fabric.net() != transport::Net::tcp);
     if (comm.rank() > 0) return;
@@ -101,7 +101,7 @@ TEST_P(Limits, LeadToTheSamePlans) {
             collective == plan::Collective::all_gather || collective == plan::Collective::reduce_scatter;
         const uint64_t count = bytes / 4 / (shared ? static_cast<uint64_t>(comm.size()) : 1);
         const auto choice = comm.plans().choose_on(
-            *machine, comm.request_for(engine::in_place(collective, nullptr, count)), model::Pins());
+            *machine, comm.plans().request_for(engine::in_place(collective, nullptr, count)), model::Pins());
         ASSERT_TRUE(choice.ok()) << choice.status().message();
         const Json& used = explanation["used"];
         EXPECT_EQ(used["algorithm"], choice->algorithm->name) << name << " of " << bytes;

@@ -43,7 +43,7 @@ Status resolve_operator(weftComm_t handle, const Communicator& comm, int op, Cal
                 device::name_of(call.type));
   call.op = device::ReduceOp::sum;
   call.premultiply = true;
-  if (premul.late_scalar && comm.device() >= 0) {
+  if (premul.late_scalar && comm.options().device >= 0) {
     late_scalar = premul.late_scalar;
     return {};
   }

@@ -70,7 +70,7 @@ Status checked_run(Call& call, int type, int op, weftComm_t handle, weftStream_t
       return run_or_note(NcclCall{handle->fallback.get(), call});
     }
   }
-  if (comm.device() >= 0) {
+  if (comm.options().device >= 0) {
     call.on_device = true;
     call.cuda_stream = stream;
     WEFT_TRY(engine::check_device_call(comm, call, in, out));

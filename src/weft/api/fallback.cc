@@ -56,12 +56,12 @@ Fallback::~Fallback() {
 
 Status Fallback::attach(engine::Communicator* comm) {
   comm_ = comm;
-  if (wanted_ == Backend::nccl && comm->device() >= 0)
+  if (wanted_ == Backend::nccl && comm->options().device >= 0)
     return fail(
         Code::invalid_argument,
         "config.device is {}, but the backend is nccl: NCCL takes its device from the thread, leave it alone",
-        comm->device());
-  if (device_ >= 0) takes_all_ = comm->device() < 0;  // a rank has yielded its device
+        comm->options().device);
+  if (device_ >= 0) takes_all_ = comm->options().device < 0;  // a rank has yielded its device
   return takes_all_ ? create({this}) : Status();
 }
 

@@ -139,9 +139,9 @@ weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo) {
   double total_us = group.calls.empty() ? WEFT_UNDEF_FLOAT : 0;
   std::unordered_map<const engine::Communicator*, engine::CallStreak> streaks;  // as they would be
   for (const auto& [comm, call] : group.calls) {
-    engine::CallStreak& streak = streaks.try_emplace(comm.get(), comm->streak()).first->second;
     const engine::Lock lock = comm->context().lock();
-    auto predicted = comm->plans().predict_us(comm->request_for(call),
+    engine::CallStreak& streak = streaks.try_emplace(comm.get(), comm->operations().streak()).first->second;
+    auto predicted = comm->plans().predict_us(comm->plans().request_for(call),
                                               streak.expected(call.collective, call.root), comm->machine());
     if (!predicted) return report(predicted.status());
     if (!plan::is_transfer(call.collective)) streak.add(call.collective, call.root);

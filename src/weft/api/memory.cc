@@ -56,7 +56,10 @@ weftResult_t weftCommRegister(const weftComm_t comm, void* buff, size_t size, vo
     *handle = *registered;
     return weftSuccess;
   }
-  auto registered = (*found)->register_buffer(buff, size);
+  const auto registered = [&, &known = **found] {
+    const engine::Lock lock = known.context().lock();
+    return known.registrations().add(buff, size, known.on_device().executor != nullptr);
+  }();
   if (!registered) return report(registered.status().in(__func__), comm);
   *handle = *registered;
   const MutexLock guard(comm->mutex);
@@ -79,7 +82,8 @@ weftResult_t weftCommDeregister(const weftComm_t comm, void* handle) {
                     comm);
     comm->registrations.erase(known);
   }
-  (*found)->deregister_buffer(handle);
+  const engine::Lock lock = (*found)->context().lock();
+  (*found)->registrations().remove(handle);
   return weftSuccess;
 }
 
@@ -106,7 +110,7 @@ weftResult_t weftRedOpCreatePreMulSum(weftRedOp_t* op, void* scalar, weftDataTyp
              "weftRedOpCreatePreMulSum: scalar is device memory, but this communicator's operations "
              "are NCCL's, which is handed its value: pass host memory"),
         comm);
-  if ((*found)->device() < 0 && Fallback::is_device_memory(scalar))
+  if ((*found)->options().device < 0 && Fallback::is_device_memory(scalar))
     return report(fail(Code::unsupported,
                        "weftRedOpCreatePreMulSum: scalar is device memory, but this communicator is of host "
                        "memory: pass host memory, or create the communicator with config.device"),

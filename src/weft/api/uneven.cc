@@ -158,7 +158,7 @@ Status checked_run(const Arguments& a) {
                 "sendbuff and recvbuff are the same: an uneven AlltoAll cannot be in place");
   const Result<bool> theirs = is_for_nccl(a, in, out);
   if (!theirs) return theirs.status();
-  if (*theirs || comm.device() >= 0) return run_as_group(a, comm, *request);
+  if (*theirs || comm.options().device >= 0) return run_as_group(a, comm, *request);
   WEFT_TRY(use_stream(a.stream, call));
   call.count = request->count;
   call.uneven = request->uneven;

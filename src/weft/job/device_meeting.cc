@@ -19,8 +19,7 @@ constexpr uint64_t kDevices = uint64_t{0x64657669} << 32;  // sets ids apart: se
 
 uint32_t meeting_id(const Communicator& comm) { return hash_32(kDevices, comm.id()); }
 
-// The others may be waiting already, in the meeting or in what tells them the machine: they hear why this
-// rank does not come, and fail.
+// Other ranks may wait for this one in an exchange. They hear why it does not come, and fail.
 Status stay_away(const Communicator& comm, const Status& why) {
   for (const uint32_t id : {meeting_id(comm), comm.id()})
     comm.context().bootstrap().tell_failed(id, why.message());
@@ -31,7 +30,7 @@ Status reach_neighbours(Communicator& comm, const std::vector<cuda::SharedMemory
   DeviceExecutor& executor = *comm.on_device().executor;
   const Lock lock = comm.context().lock();
   const cuda::Scope scope(executor.device());
-  for (const int neighbour : comm.layout().on_node(comm.layout().node_of(comm.rank()))) {
+  for (const int neighbour : comm.members().layout().on_node(comm.members().layout().node_of(comm.rank()))) {
     const cuda::SharedMemory& offer = offers[static_cast<size_t>(neighbour)];
     if (offer.bytes == 0) return fail(Code::unsupported, "rank {} cannot share its memory", neighbour);
     if (neighbour == comm.rank()) continue;
@@ -42,15 +41,16 @@ Status reach_neighbours(Communicator& comm, const std::vector<cuda::SharedMemory
   return {};
 }
 
-// Every rank lends the others a block, those of its node try to reach it, and all hear whether all could:
-// what one rank stages its peers must not look for in GPU memory.
+// Every rank lends a block. The ranks of its node try to reach it, and all ranks learn whether all could. If
+// one rank stages its data, its peers must not look for the data in GPU memory.
 Status settle_sharing(Communicator& comm, double meeting_s) {
   DeviceExecutor& executor = *comm.on_device().executor;
-  if (comm.layout().nodes() == comm.size()) return {};
+  if (comm.members().layout().nodes() == comm.size()) return {};
   CommOptions apart;  // a communicator of its own, so that nothing of it shows in the user's
   apart.name = comm.name() + " devices";
   apart.timeout_s = meeting_s;
-  Communicator meeting(comm.shared_context(), meeting_id(comm), comm.members().worlds(), std::move(apart));
+  Communicator meeting(comm.context().shared_from_this(), meeting_id(comm), comm.members().worlds(),
+                       std::move(apart));
   const auto gather = [&](const void* mine, void* all, size_t bytes) {
     Call call;
     call.collective = plan::Collective::all_gather;
@@ -90,10 +90,10 @@ Status settle_sharing(Communicator& comm, double meeting_s) {
   return {};
 }
 
-// (lock) Every rank looks at the same offers, which came with the addresses, and so decides the same.
+// (lock) The offers came with the addresses, so every rank decides the same.
 Status settle_gpu_direct(Communicator& comm) {
   transport::Transport* const network = comm.context().fabric().between_nodes();
-  if (comm.layout().nodes() == 1 || !network) return {};
+  if (comm.members().layout().nodes() == 1 || !network) return {};
   const auto offered_by_all = [&]() -> Status {
     if (settings().gpu_direct == "off") return fail(Code::unsupported, "WEFT_GPU_DIRECT is off");
     transport::GpuDirect* const direct = network->gpu_direct();
@@ -123,17 +123,17 @@ Status settle_gpu_direct(Communicator& comm) {
 }  // namespace
 
 Status open_device(Communicator& comm, Siblings siblings, double meeting_s, const Communicator* shrunk_from) {
-  if (comm.device() < 0) return {};
+  if (comm.options().device < 0) return {};
   CommDevice& own = comm.on_device();
   {
     const Lock lock = comm.context().lock();
-    auto executor = comm.context().device_operations().executor(comm.device());
+    auto executor = comm.context().device_operations().executor(comm.options().device);
     if (!executor) return stay_away(comm, executor.status());
     own.executor = *executor;
     WEFT_TRY(settle_gpu_direct(comm));
     comm.allow_captures();
   }
-  if (shrunk_from) {  // one of host memory shares none: nobody has tried how the device's is reached
+  if (shrunk_from) {  // its parent may be of host memory, and then has not tried to share
     own.shares_memory = shrunk_from->on_device().shares_memory;
     own.machine = shrunk_from->on_device().machine;
     return {};

@@ -29,9 +29,8 @@ struct Met {
   bool any_yields_device = false;
 };
 
-// Nobody goes on before everybody is reachable; this also tells those who wait that somebody failed in
-// opening its fabric. On this occasion rank 0 says which machine all are to reckon with, and each whether it
-// has a device.
+// Returns when every rank is reachable, or when one has failed to open its fabric. In the same exchange rank
+// 0 says which machine the cost models use, and each rank says whether it has a device.
 Result<Met> meet(Context& context, Seat seat, Deadline deadline) {
   std::vector<std::byte> mine =
       (context.rank() == 0 ? decide_machine(context.fabric()) : MachineDecision()).packed();
@@ -69,7 +68,7 @@ struct Choice {
   int32_t device;  // kYielded where that is nothing for Weft
 };
 constexpr int32_t kYielded = -2;
-/// Those of all ranks, and this rank's own behind them.
+/// What all ranks say, by rank, and then this rank's own choice.
 using Choices = std::vector<Choice>;
 
 std::shared_ptr<Choices> choices_of(const Communicator& parent, const Choice& own) {
@@ -93,8 +92,8 @@ Result<Operation*> gather(Communicator& parent, std::shared_ptr<Choices> choices
 
 NewComm make_child(const Communicator& parent, uint32_t id, std::vector<int> worlds, CommOptions options,
                    Siblings siblings, const Communicator* shrunk_from) {
-  auto made =
-      std::make_shared<Communicator>(parent.shared_context(), id, std::move(worlds), std::move(options));
+  auto made = std::make_shared<Communicator>(parent.context().shared_from_this(), id, std::move(worlds),
+                                             std::move(options));
   WEFT_TRY(open_device(*made, siblings, made->options().timeout_s, shrunk_from));
   return made;
 }
@@ -110,7 +109,7 @@ NewComm make_split(const Communicator& parent, const Choices& all, int color, ui
   for (int& member : members) {
     if (all[member].device < 0) siblings = Siblings::mixed;
     if (all[member].device == kYielded) options.device = -1;
-    member = parent.world_rank(member);
+    member = parent.members().world_rank(member);
   }
   const uint32_t id = hash_32(static_cast<uint32_t>(color), hash_32(split, parent.id()));
   return make_child(parent, id, std::move(members), std::move(options), siblings, nullptr);
@@ -121,7 +120,7 @@ NewComm make_split(const Communicator& parent, const Choices& all, int color, ui
 NewComm create(const bootstrap::UniqueId& id, int rank, int ranks, CommOptions options) {
   WEFT_TRY(settings_status());
   if (const auto pins = model::parse_pins(settings().algo); !pins) return pins.status();
-  // Before the others wait for this rank: what is wrong with its device they will not have to hear of.
+  // Here, so that the other ranks do not wait for a rank whose device cannot be opened.
   if (options.device >= 0)
     if (auto device = device::cuda::Device::open(options.device); !device) return device.status();
   const Deadline deadline = Deadline::in_seconds(settings().init_timeout_s);
@@ -152,10 +151,10 @@ Result<PendingComm> begin_split(Communicator& parent, int color, int key, CommOp
   const Lock lock = context.lock();
   auto gathering = gather(parent, choices);
   if (!gathering) return gathering.status();
-  const uint32_t split = parent.next_child(Communicator::ChildKind::split);
+  const uint32_t split = parent.operations().next_split();
   return PendingComm([=, &parent, &context, op = *gathering]() -> NewComm {
     Lock lock = context.lock();
-    const Status gathered = context.result_of(lock, *op);
+    const Status gathered = context.waiting().result_of(lock, *op);
     context.operations().release(op);
     lock.unlock();
     WEFT_TRY(gathered);
@@ -169,9 +168,9 @@ Status stay_out_of_split(Communicator& parent) {
   const Lock lock = context.lock();
   auto gathering = gather(parent, choices_of(parent, {-1, 0, -1}));
   if (!gathering) return gathering.status();
-  (void)parent.next_child(Communicator::ChildKind::split);
+  (void)parent.operations().next_split();
   context.operations().release(*gathering);
-  if (!context.sleepers().any_waiting()) context.wake_progress();
+  if (!context.sleepers().any_waiting()) context.waiting().wake_progress();
   return {};
 }
 
@@ -185,17 +184,17 @@ Result<PendingComm> begin_group(Communicator& parent, const std::vector<int>& ra
       return fail(Code::invalid_root, "ranksList names rank {}, must be in [0, {})", rank, parent.size());
     if (in[rank]) return fail(Code::invalid_argument, "ranksList names rank {} twice", rank);
     in[rank] = true;
-    members.push_back(parent.world_rank(rank));
+    members.push_back(parent.members().world_rank(rank));
     id = hash_32(static_cast<uint64_t>(rank), id);
   }
   if (!in[parent.rank()])
     return fail(Code::invalid_argument, "ranksList lacks the calling rank, {}: only ranks of the group call",
                 parent.rank());
-  if (parent.device() >= 0 && options.device >= 0 && options.device != parent.device())
+  if (parent.options().device >= 0 && options.device >= 0 && options.device != parent.options().device)
     return fail(
         Code::invalid_argument,
         "config.device is {}, but a group keeps the communicator's device, {}: split it for another one",
-        options.device, parent.device());
+        options.device, parent.options().device);
   return PendingComm([=, &parent]() -> NewComm {
     return make_child(parent, id, members, options, Siblings::on_devices, &parent);
   });
@@ -212,21 +211,21 @@ Result<PendingComm> begin_shrink(Communicator& parent, const std::vector<int>& e
   }
   if (out[own])
     return fail(Code::invalid_argument, "rank {} excludes itself: only ranks that stay call shrink", own);
-  // Shrinking asks nobody. Ranks that kept their device would count on what the parent knows of it, where one
-  // that took another must not.
-  if (parent.device() >= 0 && options.device >= 0 && options.device != parent.device())
+  // A shrink sends nothing. What the parent has found out about devices holds only while every rank keeps its
+  // device.
+  if (parent.options().device >= 0 && options.device >= 0 && options.device != parent.options().device)
     return fail(
         Code::invalid_argument,
         "config.device is {}, but shrinking keeps the communicator's device, {}: split it for another "
         "one",
-        options.device, parent.device());
+        options.device, parent.options().device);
   const Lock lock = parent.context().lock();
   if (abort_first) parent.fail(fail(Code::aborted, "communicator {} was shrunk", parent.name()), false);
-  // Not counted with the splits: one that failed may have been begun on some ranks only.
-  uint32_t id = hash_32(kShrunk, hash_32(parent.next_child(Communicator::ChildKind::shrunk), parent.id()));
+  // Shrinks have a count of their own: a failed split may have been begun on some ranks only.
+  uint32_t id = hash_32(kShrunk, hash_32(parent.operations().next_shrunk(), parent.id()));
   std::vector<int> members;
   for (int rank = 0; rank < size; ++rank) {
-    if (!out[rank]) members.push_back(parent.world_rank(rank));
+    if (!out[rank]) members.push_back(parent.members().world_rank(rank));
     id = hash_32(out[rank], id);
   }
   return PendingComm([=, &parent]() -> NewComm {

@@ -262,7 +262,7 @@ Result<model::Machine> machine_for_gpu(Communicator& comm, DeviceExecutor& execu
   if (!decision.measure) return decision.machine;
 
   // The neighbour lends a block until rank 0 has told the result. Rank 0 keeps it mapped, as any block.
-  const auto& node = comm.layout().on_node(comm.layout().node_of(0));
+  const auto& node = comm.members().layout().on_node(comm.members().layout().node_of(0));
   const int neighbour = node.size() > 1 ? node[1] : -1;
   LentBlock lent(executor, context);
   cuda::SharedMemory mine;

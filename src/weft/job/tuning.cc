@@ -126,7 +126,7 @@ model::Observation observe(Communicator& comm, const Call& call, const char* alg
   log::trace("{} of {} elements by {} took {:.2f} us", plan::name_of(call.collective), call.count, algorithm,
              took_us);
   return {took_us, [&comm, call, algorithm](const model::Machine& candidate) {
-            return comm.plans().streak_us_on(candidate, comm.request_for(call), algorithm);
+            return comm.plans().streak_us_on(candidate, comm.plans().request_for(call), algorithm);
           }};
 }
 
@@ -170,7 +170,8 @@ void observe_streak(Communicator& comm, const Call& call, const char* algorithm,
   log::trace("a Broadcast of a streak by {} took {:.3f} us", algorithm, took_us);
   if (took_us <= 0) return;
   observations.push_back({took_us, [&comm, call, algorithm](const model::Machine& candidate) {
-                            return comm.plans().streak_us_on(candidate, comm.request_for(call), algorithm);
+                            return comm.plans().streak_us_on(candidate, comm.plans().request_for(call),
+                                                             algorithm);
                           }});
 }
 
@@ -215,7 +216,7 @@ model::LongObservations observe_long(Communicator& comm, Status& status) {
   const auto ranks = static_cast<size_t>(comm.size());
   std::vector<int32_t> all(kLongest / sizeof(int32_t), 1), share(all.size() / ranks);
   const auto add = [&](std::vector<model::Observation>& to, const Call& call, const char* algorithm) {
-    if (status.ok() && comm.plans().can(comm.request_for(call), algorithm))
+    if (status.ok() && comm.plans().can(comm.plans().request_for(call), algorithm))
       to.push_back(observe(comm, call, algorithm, {.rows = kLongRows, .calls = 1}, status));
   };
   for (const size_t bytes : {kMedium, kLongest}) {
@@ -238,12 +239,13 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   const bool crowded = crowd != Crowd::none;
   const bool one_machine = comm.context().fabric().ranks_on_machine() == comm.size();
   const bool small_job = comm.size() <= kLargeJob;
-  const bool small_node = one_machine && small_job && comm.layout().nodes() == 1;
+  const bool small_node = one_machine && small_job && comm.members().layout().nodes() == 1;
   const bool shares_cores = crowded && one_machine && small_job;
   // Times depend on who shares a core with whom: all go where the model has them.
-  const int core = shares_cores && settings().pin ? model::core_of(comm.context().machine().machine,
-                                                                   comm.layout(), comm.context().rank())
-                                                  : -1;
+  const int core =
+      shares_cores && settings().pin
+          ? model::core_of(comm.context().machine().machine, comm.members().layout(), comm.context().rank())
+          : -1;
   std::optional<KeptOnCpu> kept(std::in_place, core, comm.context().fabric().cpus_on_machine());
   const Rows rows = short_rows(comm);
 
@@ -257,7 +259,7 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   const Call meets = meeting(word);
   std::vector<model::Observation> meetings;
   std::erase_if(algorithms, [&](const char* name) {
-    return !comm.plans().can(comm.request_for(meets), name);
+    return !comm.plans().can(comm.plans().request_for(meets), name);
   });  // in strict order, say
   // Where ranks share cores they take as long for some milliseconds, and then another time.
   const int passes = crowded ? std::clamp(kPassesOfOneRank / comm.size(), 1, kMostPasses) : 1;
@@ -273,12 +275,13 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   // In a chain all do the same, and in a star its root does the most. On a network that is slower than its
   // ranks a streak's messages gather in front of it, and tell nothing of others.
   std::vector<model::Observation> told, gathered;
-  const bool rows_count = !meetings.empty() && comm.plans().can(comm.request_for(message(word)), kRing);
+  const bool rows_count =
+      !meetings.empty() && comm.plans().can(comm.plans().request_for(message(word)), kRing);
   const auto tell = [&](const char* algorithm, int row, std::vector<model::Observation>& to) {
-    if (rows_count && comm.plans().can(comm.request_for(message(word)), algorithm))
+    if (rows_count && comm.plans().can(comm.plans().request_for(message(word)), algorithm))
       observe_streak(comm, message(word), algorithm, row, to, status);
   };
-  const bool between_nodes = comm.layout().nodes() > 1;
+  const bool between_nodes = comm.members().layout().nodes() > 1;
   double call_us = 0;
   if (between_nodes && rows_count && small_job && local_ranks(comm.context().fabric()) == 1)
     call_us = root_us(comm, message(word), status);
@@ -297,7 +300,7 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   std::optional<model::Observation> read;
   std::vector<int32_t> words(static_cast<size_t>(comm.size()));
   if (const Call reads = gathering(word, words);
-      small_node && comm.plans().can(comm.request_for(reads), kReading))
+      small_node && comm.plans().can(comm.plans().request_for(reads), kReading))
     read = observe(comm, reads, kReading, rows, status);
   model::LongObservations longer;
   if (small_node && crowd == Crowd::small) longer = observe_long(comm, status);

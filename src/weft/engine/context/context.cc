@@ -1,15 +1,5 @@
 #include "engine/context/context.h"
 
-#include <sched.h>
-#include <sys/epoll.h>
-
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstring>
-#include <span>
-#include <thread>
-
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -17,10 +7,8 @@
 #include "base/settings.h"
 #include "bootstrap/unique_id.h"
 #include "engine/context/progress.h"
-#include "engine/context/wait_policy.h"
 #include "engine/gpu/captured_calls.h"
 #include "engine/gpu/device_run.h"
-#include "engine/record/dump.h"
 #include "engine/run/communicator.h"
 #include "engine/run/interpreter.h"
 #include "engine/run/stream.h"
@@ -28,24 +16,10 @@
 namespace weft::engine {
 namespace {
 
-constexpr size_t kReasonBytes = 512;  // of why a rank cannot go on, as others read it
-
-// How often a driver that finds nothing to do looks at deadlines, and its longest sleep.
-constexpr int64_t kCheckNs = 100'000'000;
 // How many events may pass until the clock is read to see whether a check is due; a power of two.
 constexpr uint64_t kEventsPerCheck = 256;
-constexpr int kWatchMs = 100;
-constexpr int kYieldsForOthers = 100;
-constexpr std::chrono::microseconds kManyNap{50};
-// An operation that moves no more than this is short. A wait for it polls for kLingerNs after each event.
-constexpr uint64_t kShortBytes = 64 << 10;
-constexpr int64_t kLingerNs = 500'000;
 // How long after a failure here peers may still read from memory of the operation.
 constexpr int64_t kNewsTakeNs = 2'000'000'000;
-
-bool is_short(const Operation& op) {
-  return op.memory.bytes[0] + op.memory.bytes[1] + op.memory.bytes[2] <= kShortBytes;
-}
 
 }  // namespace
 
@@ -61,6 +35,7 @@ Context::Context(uint64_t job, std::unique_ptr<bootstrap::Bootstrap> bootstrap,
       operations_(*this),
       lost_memory_(operations_),
       inbox_(*this),
+      waiting_(*this),
       failures_(*this) {
   MemoryWatch::install();
 }
@@ -81,8 +56,10 @@ Result<std::shared_ptr<Context>> Context::join(const bootstrap::UniqueId& id, in
 }
 
 Status Context::begin(Deadline deadline) {
-  WEFT_TRY(open_trace(deadline));
-  WEFT_TRY(sleepers_.open(epoll_fd()));
+  auto trace = Trace::open(*fabric_, *bootstrap_, deadline);
+  if (!trace) return trace.status();
+  trace_ = trace.take();
+  WEFT_TRY(sleepers_.open(fabric_->epoll_fd()));
   // The bootstrap is stopped before the context goes.
   WEFT_TRY(bootstrap_->start({
       .on_dead = [this](int dead, const Status& why) { failures_.on_dead(dead, why); },
@@ -95,41 +72,12 @@ Status Context::begin(Deadline deadline) {
       .on_question = [this](int from, uint32_t comm,
                             uint32_t number) { return failures_.on_question(from, comm, number); },
   }));
-  home_ = ProgressEngine::instance().attach(*this);
-  return {};
-}
-
-// The first rank on a node that writes a trace starts the file, before any rank appends to it.
-Status Context::open_trace(Deadline deadline) {
-  const auto writes = [this](int r) { return fabric_->traces(r); };
-  bool anybody = false;
-  for (int r = 0; r < ranks(); ++r) anybody |= writes(r);
-  if (!anybody) return {};
-  const int node = fabric_->layout().node_of(rank());
-  const auto& here = fabric_->layout().on_node(node);
-  const auto first_here = std::find_if(here.begin(), here.end(), writes);
-  const bool first = first_here != here.end() && *first_here == rank();
-  const Status started = first ? Trace::start() : Status();
-  // Every rank learns why one could not start the file.
-  std::array<char, kReasonBytes> reason{};
-  started.message().copy(reason.data(), reason.size() - 1);
-  const auto met = bootstrap_->all_gather(std::as_bytes(std::span(reason)), deadline);
-  WEFT_TRY(started);
-  if (!met) return met.status();
-  for (int r = 0; r < ranks(); ++r) {
-    const char* const theirs =
-        reinterpret_cast<const char*>(met->data()) + kReasonBytes * static_cast<size_t>(r);
-    const std::string_view why(theirs, strnlen(theirs, kReasonBytes));
-    if (!why.empty()) return fail(Code::remote_error, "rank {} reports: {}", r, why);
-  }
-  auto trace = Trace::open(rank(), node);
-  if (!trace) return trace.status();
-  trace_ = trace.take();
+  waiting_.set_home(ProgressEngine::instance().attach(*this));
   return {};
 }
 
 Context::~Context() {
-  if (home_) ProgressEngine::instance().detach(*this, home_);
+  if (waiting_.home()) ProgressEngine::instance().detach(*this, waiting_.home());
   {
     const MemoryWatch watch = lost_memory_.watch();
     if (Status flushed = fabric_->flush(Deadline::in_seconds(5)); !flushed)
@@ -144,25 +92,9 @@ Context::~Context() {
 
 // ---- Communicators
 
-void Context::attach(Communicator& comm) { communicators_[comm.id()] = &comm; }
-
-void Context::detach(Communicator& comm) {
-  communicators_.erase(comm.id());
-  inbox_.retire(comm.id());
-  failures_.forget(comm);
-}
-
 Communicator* Context::find_communicator(uint32_t id) const {
   const auto found = communicators_.find(id);
   return found == communicators_.end() ? nullptr : found->second;
-}
-
-void Context::dump_all() {
-  const Lock lock = this->lock();
-  for (auto& [id, comm] : communicators_) {
-    if (comm->is_shadow()) continue;
-    if (std::string path = dump_to_directory(*comm); !path.empty()) log::warn("flight recorder: {}", path);
-  }
 }
 
 // ---- Beginning and end of operations
@@ -185,15 +117,15 @@ void Context::start(Operation& op) {
 }
 
 int Context::advance_one(Operation& op) {
-  if (op.health.unreachable) [[unlikely]] {
-    if (!op.health.grace.over(now_ns(), events_)) return 0;
-    failures_.fail(op, op.health.why_unreachable);
-    return 1;
-  }
-  const Result<bool> moved = advance(op.comm->environment(), op);
+  const Result<bool> moved =
+      op.health.unreachable ? Result<bool>(false) : advance(op.comm->environment(), op);
   if (MemoryWatch::lost()) [[unlikely]] {
     failures_.act_on_lost_memory();
     if (op.end.finished.load(std::memory_order_relaxed)) return 1;
+  }
+  if (op.health.unreachable) [[unlikely]] {
+    failures_.on_unreachable(op);
+    return 0;
   }
   if (!moved) {
     failures_.fail(op, moved.status());
@@ -237,7 +169,7 @@ void Context::finish(Operation& op, Status status) {
     if (trace_ && op.started) trace_->operation(op);
   }
   if (op.device) op.device->release_stream();
-  op.comm->operation_ended(op);
+  op.comm->operations().remove(op);
   op.end.status = std::move(status);
   // The stream lets go before a waiter can see the end and destroy it.
   const bool leaves_stream = op.call.stream != nullptr;
@@ -249,9 +181,9 @@ void Context::finish(Operation& op, Status status) {
 }
 
 void Context::fail_operations(Communicator& comm, const Status& why) {
-  comm.shut_gate();  // before anybody gets buffers back
-  for (Operation* op : std::vector<Operation*>(comm.operations()))
-    finish(*op, why.message().starts_with(comm.describe(*op)) ? why : why.in(comm.describe(*op)));
+  comm.gates().shut();  // before anybody gets buffers back
+  for (Operation* op : std::vector<Operation*>(comm.operations().unfinished()))
+    finish(*op, why.message().starts_with(describe(*op)) ? why : why.in(describe(*op)));
   inbox_.drop(comm.id());  // nobody will ask for them
 }
 
@@ -284,18 +216,21 @@ int Context::turn() {
   }
   events += *polled;
   if (failures_.any_pending()) failures_.act_on_pending();
+  // Counted now: the time of grace of an operation that is found unreachable below begins after them.
+  const uint64_t before = std::exchange(events_, events_ + static_cast<uint64_t>(events));
+  int moved = 0;
   // The oldest operation first: its puts travel before those of younger ones.
   const std::vector<Operation*>& active = operations_.active();
   for (size_t i = 0; i < active.size();) {
     Operation& op = *active[i];
-    if (op.progress.may_move) events += advance_one(op);
+    if (op.progress.may_move) moved += advance_one(op);
     if (i < active.size() && active[i] == &op) ++i;  // else it has ended, and what is behind it moved up
   }
-  const uint64_t before = std::exchange(events_, events_ + static_cast<uint64_t>(events));
+  events_ += static_cast<uint64_t>(moved);
   // Where something always moves, no waiting thread looks at the clock.
   if ((before ^ events_) / kEventsPerCheck != 0) [[unlikely]]
-    if (const int64_t now = now_ns(); now - failures_.checked_ns() > kCheckNs) check_deadlines(now);
-  return events;
+    check_if_due(now_ns());
+  return events + moved;
 }
 
 void Context::check_deadlines(int64_t now_ns) {
@@ -303,99 +238,6 @@ void Context::check_deadlines(int64_t now_ns) {
   if (scratch.holds_retired() && !fabric_->reads_forgotten()) scratch.empty_retired(now_ns - kNewsTakeNs);
   failures_.check(now_ns);
   if (!device_operations_.empty()) device_operations_.check(now_ns);
-}
-
-void Context::wake_progress() {
-  due_timer_.disarm();
-  ProgressEngine::wake(home_);
-}
-
-// Back-to-back calls would wake the progress thread at each of them. The timer wakes it for the first.
-void Context::hand_on() {
-  const bool only_due = fabric_->due_ns() != 0 && operations_.empty() && device_operations_.empty() &&
-                        !failures_.any_death() && !submissions_.any(std::memory_order_seq_cst);
-  if (!only_due) return wake_progress();
-  if (!due_timer_.arm()) return;
-  ProgressEngine::wake(home_);
-  if (submissions_.any(std::memory_order_seq_cst)) due_timer_.disarm();  // since we looked
-}
-
-// ---- Waiting
-
-void Context::wait(Lock& lock, Operation& op, Deadline deadline) {
-  sleepers_.begin_wait();
-  const bool crowded = fabric_->oversubscribed();
-  const int64_t spin_ns = crowded ? 0 : int64_t{settings().spin_us} * 1000;
-  WaitPolicy policy({.spin_ns = spin_ns,
-                     .yield_ns = spin_ns + int64_t{settings().yield_us} * 1000,
-                     .crowded = crowded,
-                     .looks = crowded ? WaitPolicy::kCrowdedLooks : WaitPolicy::kLooks,
-                     .linger_ns = is_short(op) ? kLingerNs : 0});
-  const bool timed = deadline.at_ns() != INT64_MAX;
-  while (!op.end.finished.load(std::memory_order_acquire)) {
-    if (timed && deadline.passed()) break;
-    if (turn() > 0) {
-      policy.found();
-      continue;
-    }
-    if (policy.found_nothing()) {
-      const int64_t now = now_ns();
-      policy.tell(now, rings());
-      if (now - failures_.checked_ns() > kCheckNs) check_deadlines(now);
-      if (policy.over()) {
-        sleep(lock, op, deadline);
-        continue;
-      }
-    }
-    if (policy.spins() && !lock_is_wanted()) {
-      if (policy.pauses()) cpu_relax();
-    } else {
-      lock.without([this] {
-        int yields = 0;  // whoever wants the lock has to wake up first
-        do sched_yield();
-        while (lock_is_wanted() && ++yields < kYieldsForOthers);
-      });
-    }
-  }
-  if (sleepers_.end_wait() && busy()) wake_progress();
-}
-
-bool Context::begin_sleep(const Operation* op) {
-  if (sleepers_.taken() || !fabric_->prepare_sleep()) return false;
-  sleepers_.announce();
-  if (submissions_.any(std::memory_order_seq_cst)) {
-    sleepers_.withdraw();
-    fabric_->finish_sleep();
-    return false;
-  }
-  sleepers_.begin_sleep(op);
-  return true;
-}
-
-void Context::end_sleep() {
-  sleepers_.end_sleep();
-  fabric_->finish_sleep();
-}
-
-int Context::nap_us() const {
-  if (watches_device()) return settings().cuda_poll_us;
-  return fabric_->nap_ms() < 0 ? -1 : fabric_->nap_ms() * 1000;
-}
-
-void Context::sleep(Lock& lock, const Operation& op, Deadline deadline) {
-  if (sleepers_.taken()) return sleepers_.sleep_beside(lock);
-  if (!begin_sleep(&op)) {
-    if (!inbox_.keeps_many()) return;
-    // Early messages that stay where they are would keep it awake for as long as it waits.
-    lock.without([] { std::this_thread::sleep_for(kManyNap); });
-    return;
-  }
-  const int nap_ms = watches_device() ? 1 : fabric_->nap_ms() < 0 ? kWatchMs : fabric_->nap_ms();
-  lock.without([this, nap_ms, deadline] {
-    epoll_event event;
-    epoll_wait(epoll_fd(), &event, 1, deadline.remaining_ms(nap_ms));
-  });
-  end_sleep();
 }
 
 }  // namespace weft::engine

@@ -6,15 +6,12 @@
 //   OperationTable    which operations are active, and which one a message is for
 //   Inbox             messages, early ones among them
 //   Submissions       what other threads hand over
-//   Sleepers          threads that wait, and how they are woken
-//   DueTimer          what the network has to do at a certain time while nothing else goes on
+//   Waiting           how threads wait: working, asleep, or by the progress thread;  Sleepers  who is woken
 //   Failures          losses of peers, reports of failures, deadlines;  LostMemory  buffers freed too early
 //   Workspace         scratch and staging on the host;  DeviceOperations  what GPU memory takes besides
-// A thread that blocks on an operation works: it calls wait(), which drives the fabric and every active
-// operation of the context until its own has ended. Progress threads (progress.h) drive a context only while
-// it has active operations and no thread waits in it. Thread safety: the annotations say which methods need
-// the context's lock (context_lock.h). The lock order is: context, then stream or captured calls, then a
-// context's submissions.
+//
+// Thread safety: the annotations say which methods need the context's lock (context_lock.h). The lock order
+// is: context, then stream or captured calls, then a context's submissions.
 #pragma once
 
 #include <atomic>
@@ -26,12 +23,12 @@
 
 #include "bootstrap/bootstrap.h"
 #include "engine/context/context_lock.h"
-#include "engine/context/due_timer.h"
 #include "engine/context/fabric.h"
 #include "engine/context/inbox.h"
 #include "engine/context/operation_table.h"
 #include "engine/context/sleepers.h"
 #include "engine/context/submissions.h"
+#include "engine/context/waiting.h"
 #include "engine/failure/failures.h"
 #include "engine/failure/lost_memory.h"
 #include "engine/gpu/device_operations.h"
@@ -42,7 +39,6 @@
 namespace weft::engine {
 
 class Communicator;
-class ProgressThread;
 
 /// The machine that the cost models of a job's ranks use. The ranks agree on it when they meet
 /// (job/tuning.h).
@@ -87,9 +83,8 @@ class Context final : public std::enable_shared_from_this<Context> {
   const OperationTable& operations() const WEFT_REQUIRES(context_lock) { return operations_; }
   Inbox& inbox() WEFT_REQUIRES(context_lock) { return inbox_; }
   Sleepers& sleepers() { return sleepers_; }
-  const Sleepers& sleepers() const { return sleepers_; }
   Submissions& submissions() { return submissions_; }
-  DueTimer& due_timer() { return due_timer_; }
+  Waiting& waiting() { return waiting_; }
   Failures& failures() { return failures_; }
   LostMemory& lost_memory() WEFT_REQUIRES(context_lock) { return lost_memory_; }
   Workspace& workspace() { return workspace_; }
@@ -98,10 +93,9 @@ class Context final : public std::enable_shared_from_this<Context> {
   Trace* trace() const { return trace_.get(); }
 
   // Communicators, under the lock.
-  void attach(Communicator& comm) WEFT_REQUIRES(context_lock);
-  void detach(Communicator& comm) WEFT_REQUIRES(context_lock);
   Communicator* find_communicator(uint32_t id) const WEFT_REQUIRES(context_lock);
-  const std::unordered_map<uint32_t, Communicator*>& communicators() const WEFT_REQUIRES(context_lock) {
+  /// By id. A communicator enters itself, and takes itself out.
+  std::unordered_map<uint32_t, Communicator*>& communicators() WEFT_REQUIRES(context_lock) {
     return communicators_;
   }
 
@@ -112,15 +106,6 @@ class Context final : public std::enable_shared_from_this<Context> {
   int advance_one(Operation& op) WEFT_REQUIRES(context_lock);
   /// Fails every operation of a communicator.
   void fail_operations(Communicator& comm, const Status& why) WEFT_REQUIRES(context_lock);
-  /// Drives the context until `op` is finished, or the deadline has passed. The lock may be given up and
-  /// taken again on the way.
-  void wait(Lock& lock, Operation& op, Deadline deadline = Deadline::never()) WEFT_REQUIRES(context_lock);
-  /// Waits for an operation and returns how it has ended. The caller releases it.
-  Status result_of(Lock& lock, Operation& op) WEFT_REQUIRES(context_lock) {
-    if (op.end.finished.load(std::memory_order_acquire)) leave();
-    else wait(lock, op);
-    return op.end.status;
-  }
 
   // Driving, under the lock.
   /// One round: takes in submissions, polls, advances every active operation. Returns the number of events.
@@ -135,17 +120,16 @@ class Context final : public std::enable_shared_from_this<Context> {
     return !operations_.empty() || !device_operations_.empty() || submissions_.any() ||
            failures_.any_death() || unsent();
   }
-  /// Whether operations of GPU memory are in flight, which no descriptor tells of.
-  bool device_is_busy() const WEFT_REQUIRES(context_lock) { return operations_.uses_device(); }
-  /// Whether every event wakes a sleeper at once, and no peer needs its work meanwhile. So it is on a
-  /// network. In shared memory owners help with reads.
-  bool rings() const WEFT_REQUIRES(context_lock) { return operations_.uses_network() && nap_us() < 0; }
   /// Acts on losses and deadlines that are due; cheap, called a few times a second.
   void check_deadlines(int64_t now_ns) WEFT_REQUIRES(context_lock);
-  /// Sleeping on epoll_fd(): begin_sleep() is false when there is something to do. `op`: what the sleeper
-  /// waits for; null: it is a progress thread.
-  bool begin_sleep(const Operation* op = nullptr) WEFT_REQUIRES(context_lock);
-  void end_sleep() WEFT_REQUIRES(context_lock);
+  /// The same if the last time is a while ago.
+  void check_if_due(int64_t now_ns) WEFT_REQUIRES(context_lock) {
+    if (now_ns - failures_.checked_ns() > kCheckNs) check_deadlines(now_ns);
+  }
+  /// Whether the network has something of ended operations that needs further polls to get out.
+  bool unsent() WEFT_REQUIRES(context_lock) {
+    return left_with_network_ && (left_with_network_ = fabric_->unsent());
+  }
 
   // From any thread, without the lock.
   /// Hands over an operation, or the calls of a launched CUDA graph. The next turn starts them.
@@ -153,39 +137,14 @@ class Context final : public std::enable_shared_from_this<Context> {
   void submit(T&& submitted) {
     submissions_.submit(std::forward<T>(submitted));
     if (sleepers_.asleep()) sleepers_.ring();
-    if (!sleepers_.any_waiting()) wake_progress();
-  }
-  void wake_progress();
-  /// Writes the flight recorder of every communicator.
-  void dump_all();
-  int epoll_fd() const { return fabric_->epoll_fd(); }
-  /// The longest sleep that is safe, as a CUDA stream or a provider of the network may not wake us; -1 = any.
-  int nap_us() const WEFT_REQUIRES(context_lock);
-  /// For the progress thread: see DueTimer.
-  bool timer_is_due(int64_t now_ns) {
-    return due_timer_.is_due(now_ns, [this] { return fabric_->due_ns(); });
+    if (!sleepers_.any_waiting()) waiting_.wake_progress();
   }
 
  private:
-  Status open_trace(Deadline deadline);
-  /// Whether the network has something of ended operations that needs further polls to get out.
-  bool unsent() WEFT_REQUIRES(context_lock) {
-    return left_with_network_ && (left_with_network_ = fabric_->unsent());
-  }
-  /// For a caller whose operation ended without a wait(): sees to the data that it has left with the network.
-  void leave() WEFT_REQUIRES(context_lock) {
-    if (unsent() && !sleepers_.any_waiting()) hand_on();
-  }
-  void hand_on() WEFT_REQUIRES(context_lock);
   int take_submissions() WEFT_REQUIRES(context_lock);
-  bool watches_device() const WEFT_REQUIRES(context_lock) {
-    return operations_.uses_device() || !device_operations_.empty();
-  }
   void finish(Operation& op, Status status) WEFT_REQUIRES(context_lock);
   void end_active(Operation& op, Status& status) WEFT_REQUIRES(context_lock);
-  void sleep(Lock& lock, const Operation& op, Deadline deadline) WEFT_REQUIRES(context_lock);
 
-  ProgressThread* home_ = nullptr;  // null before begin()
   const uint64_t job_;
   std::unique_ptr<bootstrap::Bootstrap> bootstrap_;
   std::unique_ptr<Fabric> fabric_;
@@ -202,10 +161,11 @@ class Context final : public std::enable_shared_from_this<Context> {
   Inbox inbox_ WEFT_GUARDED_BY(context_lock);
   Submissions submissions_;
   Sleepers sleepers_;
-  DueTimer due_timer_;
+  Waiting waiting_;
   Failures failures_;
 
   static constexpr uint32_t kQuietNetworkTurns = 64;
+  static constexpr int64_t kCheckNs = 100'000'000;  // between two looks at deadlines
   uint32_t turns_ WEFT_GUARDED_BY(context_lock) = 0;
   uint64_t events_ WEFT_GUARDED_BY(context_lock) = 0;
   bool left_with_network_ WEFT_GUARDED_BY(context_lock) =

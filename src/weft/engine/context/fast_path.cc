@@ -48,7 +48,7 @@ inline int receive(Context& context, Operation& op, FastSteps& steps) WEFT_REQUI
       [&](int peer) {
         context_lock_is_held();  // by the caller of poll_next()
         return context.inbox().takes_early(peer) ||
-               op.progress.deals_with(op.comm->rank_of_world(peer), *op.tables);
+               op.progress.deals_with(op.comm->members().rank_of_world(peer), *op.tables);
       },
       [&](int peer, const transport::Envelope& envelope, const std::byte* payload) {
         context_lock_is_held();
@@ -76,8 +76,8 @@ void go_on_active(Context& context, Operation& op, StepOutcome outcome, Status t
     WEFT_REQUIRES(context_lock) {
   op.progress.follow_fast_path(*op.tables);
   if (outcome == StepOutcome::failed && trouble.code() == Code::remote_error)
-    op.health.set_unreachable(std::exchange(trouble, Status()), now_ns());
-  op.comm->operation_begun(op);
+    op.health.set_unreachable(std::exchange(trouble, Status()));
+  op.comm->operations().add(op);
   context.operations().enter(op);
   if (!trouble.ok()) context.failures().fail(op, trouble);
   else if (context.failures().any_pending()) context.turn();

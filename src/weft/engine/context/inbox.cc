@@ -53,7 +53,7 @@ void* Inbox::place(int peer, const transport::Envelope& envelope) {
   const Operation* const op = context_.operations().find(peer, envelope);
   if (!op && handler_ && envelope.op == kProbeNumber) return handler_->place(envelope);
   if (!op) return nullptr;
-  const int from = op->comm->rank_of_world(peer);
+  const int from = op->comm->members().rank_of_world(peer);
   if (envelope.signature != op->signature_with(from)) return nullptr;
   return static_cast<MessageKind>(envelope.kind) == MessageKind::data ? target(*op, from, envelope) : nullptr;
 }
@@ -64,8 +64,8 @@ void Inbox::arrived(int peer, const transport::Envelope& envelope, const void* p
   if (handler_ && envelope.op == kProbeNumber) return handler_->arrived(peer, envelope, payload);
   Communicator* const known = context_.find_communicator(envelope.comm);
   if (known ? !known->failure().ok() : retired_.contains(envelope.comm)) return;
-  if (known && known->has_ended(envelope.op))
-    return Verdict::on_late_message(context_, *known, envelope.op, known->rank_of_world(peer));
+  if (known && known->operations().has_ended(envelope.op))
+    return Verdict::on_late_message(context_, *known, envelope.op, known->members().rank_of_world(peer));
   if (static_cast<MessageKind>(envelope.kind) == MessageKind::data && envelope.bytes > 0 && !payload) return;
   keep(peer, envelope, payload, known);
 }
@@ -80,7 +80,7 @@ bool Inbox::takes_more_early(int peer) const {
   if (!stash_.is_half_full() && now_ns() - early_taken_ns_ > kEarlyNs) return true;
   const std::vector<Operation*>& active = context_.operations().active();
   return std::any_of(active.begin(), active.end(), [peer](const Operation* op) {
-    return op->progress.deals_with(op->comm->rank_of_world(peer), *op->tables);
+    return op->progress.deals_with(op->comm->members().rank_of_world(peer), *op->tables);
   });
 }
 
@@ -90,7 +90,8 @@ void Inbox::say_half_full(const Communicator& comm, int peer, OpNumber number) {
       "communicator {}: rank {} is far ahead: it has sent for operation {}, this rank is at {}, and keeps {} "
       "bytes of early messages, half of WEFT_EARLY_BYTES; from now on ranks that are ahead wait until "
       "operations here want their messages",
-      comm.name(), comm.rank_of_world(peer), number, comm.numbers().last_collective(), stash_.bytes());
+      comm.name(), comm.members().rank_of_world(peer), number, comm.operations().last_collective(),
+      stash_.bytes());
 }
 
 // `known` is the communicator of the message; null: it is not created here yet.
@@ -112,12 +113,12 @@ void Inbox::keep(int peer, const transport::Envelope& envelope, const void* payl
       fail(Code::system_error,
            "rank {} is too far ahead: it has sent for operation {}, this rank is at {}, and already keeps "
            "{} bytes of early messages; call the operations in step, or raise WEFT_EARLY_BYTES ({})",
-           known->rank_of_world(peer), envelope.op, known->numbers().last_collective(), stash_.bytes(),
-           stash_.budget_bytes()));
+           known->members().rank_of_world(peer), envelope.op, known->operations().last_collective(),
+           stash_.bytes(), stash_.budget_bytes()));
 }
 
 void Inbox::deliver_early(Operation& op) {
-  const int peer = op.transfer_peer < 0 ? -1 : op.comm->world_rank(op.transfer_peer);
+  const int peer = op.transfer_peer < 0 ? -1 : op.comm->members().world_rank(op.transfer_peer);
   std::vector<Stash::Message> taken = stash_.take(op.comm->id(), op.number, peer);
   for (const Stash::Message& message : taken) {
     if (op.end.finished.load(std::memory_order_relaxed)) break;
@@ -130,7 +131,7 @@ void Inbox::deliver_early(Operation& op) {
 
 void Inbox::deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload) {
   Communicator& comm = *op.comm;
-  const int from = comm.rank_of_world(peer);
+  const int from = comm.members().rank_of_world(peer);
   if (envelope.signature != op.signature_with(from)) return Verdict::on_mismatch(context_, op, from);
   const auto fail_for = [&](const Status& why)
                             WEFT_REQUIRES(context_lock) { (void)context_.failures().fail_later(op, why); };
@@ -170,7 +171,7 @@ Result<bool> Inbox::learn(Operation& op, int peer, const transport::Envelope& en
                           const void* payload) {
   const int32_t handle = op.tables->handle_of_notification[number];
   if (handle < 0 || !payload) return true;
-  const int from = op.comm->rank_of_world(peer);
+  const int from = op.comm->members().rank_of_world(peer);
   const auto kind = static_cast<MessageKind>(envelope.kind);
   // Nothing of a rank that differs is touched: it gives up, and its memory may be gone.
   if (op.device ? kind == MessageKind::expose : kind != MessageKind::expose)
@@ -197,7 +198,7 @@ Result<bool> Inbox::learn(Operation& op, int peer, const transport::Envelope& en
   transport::MappedBuffer reached = context_.fabric().local()->peer_mapping()->map(peer, learned.buffer);
   learned.mapped = reached.address;
   if (reached.mapping) op.exposures.mappings.push_back(std::move(reached.mapping));
-  learned.gate = op.comm->gate_of(from);
+  learned.gate = op.comm->gates().of(from);
   return true;
 }
 

@@ -46,7 +46,7 @@ std::vector<Operation*> OperationTable::snapshot() {
 Operation* OperationTable::find(int peer, const transport::Envelope& envelope) const {
   const auto matches = [&](const Operation& op) {
     return op.number == envelope.op && op.comm->id() == envelope.comm &&
-           (op.transfer_peer < 0 || op.comm->world_rank(op.transfer_peer) == peer);
+           (op.transfer_peer < 0 || op.comm->members().world_rank(op.transfer_peer) == peer);
   };
   if (latest_ && matches(*latest_)) return latest_;
   for (Operation* op = buckets_[bucket_of(envelope.comm, envelope.op)]; op; op = op->next_in_bucket)

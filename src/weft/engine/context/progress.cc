@@ -19,6 +19,7 @@
 #include "device/cuda/device.h"
 #include "engine/context/context.h"
 #include "engine/context/wait_policy.h"
+#include "engine/record/dump.h"
 #include "topology/host.h"
 
 namespace weft::engine {
@@ -100,21 +101,22 @@ class ProgressThread {
         in_round_ = true;
         mine = contexts_;
       }
-      std::erase_if(mine, [](Context* c) { return c->sleepers().any_waiting() && !c->due_timer().armed(); });
+      std::erase_if(
+          mine, [](Context* c) { return c->sleepers().any_waiting() && !c->waiting().due_timer().armed(); });
       bool worked = false, in_flight = false, on_device = false, rings = true;
       for (Context* context : mine) {
-        if (context->due_timer().armed() &&
-            (!context->timer_is_due(now_ns()) || context->sleepers().any_waiting()))
+        if (context->waiting().due_timer().armed() &&
+            (!context->waiting().timer_is_due(now_ns()) || context->sleepers().any_waiting()))
           continue;
         Lock lock = context->lock();
         if (!context->busy()) {
-          context->due_timer().disarm();
+          context->waiting().due_timer().disarm();
           continue;
         }
         worked |= context->turn() > 0;
         in_flight |= context->busy();
-        rings &= context->rings();
-        on_device |= context->device_is_busy() && !context->fabric().oversubscribed();
+        rings &= context->waiting().rings();
+        on_device |= context->operations().uses_device() && !context->fabric().oversubscribed();
       }
       if (worked) policy.found();
       else if (policy.found_nothing()) policy.tell(now_ns(), rings);
@@ -143,31 +145,31 @@ class ProgressThread {
     };
     bool something = false;
     for (Context* context : mine) {
-      if (context->due_timer().armed()) {
+      if (context->waiting().due_timer().armed()) {
         no_longer_than(DueTimer::kSleepUs);
         continue;
       }
       Lock lock = context->lock();
       if (!context->busy() || context->sleepers().any_waiting()) continue;
       context->check_deadlines(now_ns());
-      if (!context->begin_sleep()) {
+      if (!context->waiting().begin_sleep()) {
         if (context->inbox().keeps_many()) {
           no_longer_than(kManyUs);
-          no_longer_than(context->nap_us());
+          no_longer_than(context->waiting().nap_us());
           continue;
         }
         something = true;
         break;
       }
       entered_.push_back(context);
-      fds_.push_back({context->epoll_fd(), POLLIN, 0});
-      no_longer_than(context->nap_us() < 0 ? kWatchUs : context->nap_us());
+      fds_.push_back({context->fabric().epoll_fd(), POLLIN, 0});
+      no_longer_than(context->waiting().nap_us() < 0 ? kWatchUs : context->waiting().nap_us());
     }
     const timespec timeout{timeout_us / 1'000'000, timeout_us % 1'000'000 * 1000L};
     if (!something) ::ppoll(fds_.data(), fds_.size(), timeout_us < 0 ? nullptr : &timeout, nullptr);
     for (Context* context : entered_) {
       Lock lock = context->lock();
-      context->end_sleep();
+      context->waiting().end_sleep();
     }
     if (fds_.front().revents == 0) return;  // nobody has rung
     uint64_t rings;
@@ -248,7 +250,7 @@ void ProgressEngine::serve_dumps() {
   const MutexLock guard(mutex_);
   const uint64_t requested = g_dumps_requested;
   if (g_dumps_written == requested) return;  // this thread has waited for the one that wrote
-  for (Context* context : attached_) context->dump_all();
+  for (Context* context : attached_) dump_all(*context);
   g_dumps_written = requested;
 }
 

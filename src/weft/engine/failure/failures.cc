@@ -16,7 +16,7 @@ namespace {
 
 /// Why an operation's communicator fails, with the operation's name.
 Status reason(const Operation& op, const Status& why) {
-  return (op.device ? op.device->explain(why) : why).in(op.comm->describe(op));
+  return (op.device ? op.device->explain(why) : why).in(describe(op));
 }
 
 }  // namespace
@@ -48,11 +48,18 @@ void Failures::on_connection_lost(int peer, const Status& why) {
   losses_.add(PeerLosses::Kind::connection, peer, why, now_ns(), context_.events());
 }
 
+void Failures::on_unreachable(Operation& op) {
+  if (op.health.why_unreachable.ok()) return;
+  op.retain();
+  losses_.add(op, std::exchange(op.health.why_unreachable, {}), now_ns(), context_.events());
+}
+
 void Failures::on_dead(int rank, const Status& why) {
   const Lock lock = context_.lock();
   losses_.add(PeerLosses::Kind::death, rank, why, now_ns(), context_.events());
-  const auto idle = [](const auto& known)
-                        WEFT_REQUIRES(context_lock) { return known.second->operations().empty(); };
+  const auto idle = [](const auto& known) WEFT_REQUIRES(context_lock) {
+    return known.second->operations().unfinished().empty();
+  };
   if (std::all_of(context_.communicators().begin(), context_.communicators().end(), idle))
     act_on_losses(INT64_MAX);
   context_.sleepers().ring();
@@ -60,8 +67,11 @@ void Failures::on_dead(int rank, const Status& why) {
 
 void Failures::act_on_losses(int64_t now_ns) {
   for (const PeerLosses::Report& report : losses_.due(now_ns, context_.events())) {
-    if (report.kind == PeerLosses::Kind::death) act_on_death(report.rank, report.why);
-    else act_on_connection(report.rank, report.why);
+    switch (report.kind) {
+      case PeerLosses::Kind::death: act_on_death(report.rank, report.why); break;
+      case PeerLosses::Kind::connection: act_on_connection(report.rank, report.why); break;
+      case PeerLosses::Kind::operation: act_on_unreachable(*report.op, report.why); break;
+    }
   }
 }
 
@@ -77,13 +87,18 @@ void Failures::act_on_connection(int world_rank, const Status& why) {
   for (Operation* op : std::vector<Operation*>(context_.operations().active())) {
     if (op->end.finished.load(std::memory_order_relaxed)) continue;
     for (int rank : op->progress.awaited_peers(*op->tables))
-      if (op->comm->world_rank(rank) == world_rank)
+      if (op->comm->members().world_rank(rank) == world_rank)
         fail(*op, weft::fail(Code::remote_error, "rank {} has gone: {}", rank, why.message()));
   }
 }
 
+void Failures::act_on_unreachable(Operation& op, const Status& why) {
+  if (!op.end.finished.load(std::memory_order_relaxed)) fail(op, why);
+  context_.operations().release(&op);
+}
+
 Status Failures::loss_of(const Communicator& comm, int world_rank, const Status& why) {
-  const int rank = comm.rank_of_world(world_rank);
+  const int rank = comm.members().rank_of_world(world_rank);
   if (rank < 0 || comm.is_shadow()) return {};
   return weft::fail(Code::remote_error, "rank {} of communicator {} is gone: {}", rank, comm.name(),
                     why.message());
@@ -111,7 +126,7 @@ Status Failures::reported(const Communicator& comm) {
   const auto found = reports_.find(comm.id());
   if (found == reports_.end()) return {};
   const auto& [from, why] = found->second;
-  return weft::fail(Code::remote_error, "rank {} reports: {}", comm.rank_of_world(from), why);
+  return weft::fail(Code::remote_error, "rank {} reports: {}", comm.members().rank_of_world(from), why);
 }
 
 void Failures::forget(const Communicator& comm) {
@@ -124,15 +139,15 @@ bootstrap::OpReport Failures::on_question(int from, uint32_t comm, uint32_t numb
   const Lock lock = context_.lock();
   const Communicator* const known = context_.find_communicator(comm);
   if (!known || from < 0 || from >= context_.ranks()) return {};
-  bootstrap::OpReport report{true, known->numbers().last_collective(), ""};
-  const int asking = known->rank_of_world(from);
+  bootstrap::OpReport report{true, known->operations().last_collective(), ""};
+  const int asking = known->members().rank_of_world(from);
   const auto tell = [&](const Record& record) {
     if (record.number == number && (!(number & kTransferBit) || record.root == asking))
       report.description = fmt::format("{} by {}", record.describe(), record.algorithm);
   };
   for (const Record& record : known->recorder().snapshot()) tell(record);
   // The recorder may have overwritten the record of an unfinished operation.
-  for (const Operation* op : known->operations()) tell(record_of(*op));
+  for (const Operation* op : known->operations().unfinished()) tell(record_of(*op));
   return report;
 }
 
@@ -146,10 +161,6 @@ void Failures::check(int64_t now_ns) {
   std::vector<Operation*> active = operations.snapshot();  // a verdict may end some of them
   for (Operation* op : active) {
     if (op->end.finished.load(std::memory_order_relaxed)) continue;
-    if (op->health.unreachable && op->health.grace.over(now_ns, context_.events())) {
-      fail(*op, op->health.why_unreachable);
-      continue;
-    }
     if (op->end.deadline_ns == 0) {
       op->end.deadline_ns = now_ns + static_cast<int64_t>(op->end.timeout_s * 1e9);
       op->health.next_check_ns =

@@ -41,6 +41,8 @@ class Failures {
 
   /// The connection to a peer has ended.
   void on_connection_lost(int peer, const Status& why) WEFT_REQUIRES(context_lock);
+  /// An operation of this context could not reach a peer (OperationHealth). Does nothing if that is known.
+  void on_unreachable(Operation& op) WEFT_REQUIRES(context_lock);
   /// Whether a death is in its time of grace.
   bool any_death() const WEFT_REQUIRES(context_lock) { return losses_.any_death(); }
   /// Why a communicator cannot work from its beginning: a member whose death is final; ok if none.
@@ -65,6 +67,7 @@ class Failures {
   void act_on_losses(int64_t now_ns) WEFT_REQUIRES(context_lock);
   void act_on_death(int world_rank, const Status& why) WEFT_REQUIRES(context_lock);
   void act_on_connection(int world_rank, const Status& why) WEFT_REQUIRES(context_lock);
+  void act_on_unreachable(Operation& op, const Status& why) WEFT_REQUIRES(context_lock);
   static Status loss_of(const Communicator& comm, int world_rank, const Status& why);
 
   Context& context_;

@@ -1,5 +1,5 @@
-// Grace: how long the loss of a peer waits before it counts. Messages of the peer may still be on their way,
-// and complete the operations that wait for it. Its report of why it failed may follow, too.
+// Grace: how long the report of a loss waits before it counts. Messages of the peer may still be on their
+// way, and complete the operations that wait for it. Its report of why it failed may follow, too.
 //
 // Grace lasts until nothing has moved in the context for kGraceNs, and no longer than kLongestGraceNs.
 //
@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 namespace weft::engine {
 
@@ -16,13 +15,12 @@ class Grace {
   static constexpr int64_t kGraceNs = 100'000'000;
   static constexpr int64_t kLongestGraceNs = 1'000'000'000;
 
-  Grace() = default;
-  explicit Grace(int64_t now_ns) : look_ns_(now_ns + kGraceNs), latest_ns_(now_ns + kLongestGraceNs) {}
+  /// `events` counts what has moved in the context.
+  Grace(int64_t now_ns, uint64_t events)
+      : look_ns_(now_ns + kGraceNs), latest_ns_(now_ns + kLongestGraceNs), events_(events) {}
 
-  /// Whether it is over at `now_ns`. If things still move, it asks to be looked at again later. `events`
-  /// counts what has moved in the context; the first call only notes it.
+  /// Whether it is over at `now_ns`. If things still move, it asks to be looked at again later.
   bool over(int64_t now_ns, uint64_t events) {
-    if (!events_) events_ = events;
     if (now_ns < look_ns_) return false;
     if (now_ns >= latest_ns_ || events_ == events) return true;
     events_ = events;
@@ -31,9 +29,9 @@ class Grace {
   }
 
  private:
-  int64_t look_ns_ = 0;             // when to look whether things still move
-  int64_t latest_ns_ = 0;           // its end in any case
-  std::optional<uint64_t> events_;  // that the context had seen at the last look
+  int64_t look_ns_;    // when to look whether things still move
+  int64_t latest_ns_;  // its end in any case
+  uint64_t events_;    // that the context had seen at the last look
 };
 
 }  // namespace weft::engine

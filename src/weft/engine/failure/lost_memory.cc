@@ -82,7 +82,7 @@ std::vector<std::pair<Communicator*, Status>> LostMemory::settle() {
   for (Operation* op : operations_.active()) {
     Status why = of(*op);
     if (why.ok()) continue;
-    failures.emplace_back(op->comm, why.in(op->comm->describe(*op)));
+    failures.emplace_back(op->comm, why.in(describe(*op)));
     for (const Memory& memory : memories_of(*op)) remember(memory.begin, memory.bytes);
   }
   MemoryWatch::settle([](const MemoryWatch::Run&) {});

@@ -4,13 +4,6 @@
 
 namespace weft::engine {
 
-void PeerLosses::add(Kind kind, int rank, const Status& why, int64_t now_ns, uint64_t events) {
-  Grace grace(now_ns);
-  (void)grace.over(now_ns, events);
-  reports_.push_back({kind, rank, why, grace});
-  deaths_ += kind == Kind::death;
-}
-
 std::vector<PeerLosses::Report> PeerLosses::due(int64_t now_ns, uint64_t events) {
   std::vector<Report> over;
   bool waits = false;  // an earlier death does
@@ -21,7 +14,7 @@ std::vector<PeerLosses::Report> PeerLosses::due(int64_t now_ns, uint64_t events)
       return false;
     }
     over.push_back(report);
-    if (!death) return false;
+    if (!death) return report.kind == Kind::operation;
     dead_.emplace(report.rank, report.why);
     --deaths_;
     return true;

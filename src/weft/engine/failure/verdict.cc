@@ -53,7 +53,7 @@ Case open_case(Operation& op) {
   c.number = op.number;
   c.transfer_peer = op.transfer_peer;
   c.rank = op.comm->rank();
-  c.name = op.comm->describe(op);
+  c.name = describe(op);
   c.mine = describe_call(record_of(op));
   c.expected = expected_of(op);
   c.asked = op.progress.awaited_peers(*op.tables);
@@ -64,7 +64,7 @@ Case open_case(Operation& op) {
   c.mismatched = op.health.mismatched;
   if (c.mismatched >= 0 && std::find(c.asked.begin(), c.asked.end(), c.mismatched) == c.asked.end())
     c.asked.push_back(c.mismatched);
-  for (int rank : c.asked) c.worlds.push_back(op.comm->world_rank(rank));
+  for (int rank : c.asked) c.worlds.push_back(op.comm->members().world_rank(rank));
   return c;
 }
 
@@ -114,7 +114,7 @@ Status who_differs(const Case& c, const std::vector<std::optional<bootstrap::OpR
 }
 
 Operation* find_operation(const Communicator& comm, const Case& c) WEFT_REQUIRES(context_lock) {
-  for (Operation* op : comm.operations())
+  for (Operation* op : comm.operations().unfinished())
     if (op->number == c.number && op->transfer_peer == c.transfer_peer && op->started) return op;
   return nullptr;
 }
@@ -169,7 +169,7 @@ void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t num
   for (const Record& record : comm.recorder().snapshot())
     if (record.number == number) c.mine = c.expected = describe_call(record);
   c.asked = {from};
-  c.worlds = {comm.world_rank(from)};
+  c.worlds = {comm.members().world_rank(from)};
   c.mismatched = from;
   context.failures().inquiries().ask_in_turn(c.comm, [c, &context] { conclude(context, c); });
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/hash.h"
 #include "base/mutex.h"
 
 namespace weft::engine {
@@ -10,6 +11,21 @@ namespace {
 
 bool is_later(const Record* record, const Record* other) {
   return record && (!other || record->queued > other->queued);
+}
+
+// What sets ids of shadows apart from those of splits, whose last part is a color.
+constexpr uint64_t kGraph = uint64_t{0x67726170} << 32;
+
+// The shadow for the `number`th capture of a communicator.
+std::unique_ptr<Communicator> make_shadow(Communicator& parent, uint32_t number) {
+  CommOptions options = parent.options();
+  options.name = fmt::format("{} graph {}", parent.name(), number);
+  auto shadow = std::make_unique<Communicator>(parent.context().shared_from_this(),
+                                               hash_32(kGraph, hash_32(number, parent.id())),
+                                               parent.members().worlds(), std::move(options), &parent);
+  const CommDevice& device = parent.on_device();
+  shadow->on_device() = {device.executor, device.direct, device.shares_memory, nullptr, {}};
+  return shadow;
 }
 
 }  // namespace
@@ -25,7 +41,7 @@ Captures::~Captures() {
 }
 
 bool Captures::Shadow::in_use() const {
-  return !comm->operations().empty() ||
+  return !comm->operations().unfinished().empty() ||
          std::any_of(calls.begin(), calls.end(), [](const auto& held) { return !held.expired(); });
 }
 
@@ -66,7 +82,7 @@ Result<std::shared_ptr<CapturedCalls>> Captures::hold(const cuda::Capture& captu
   if (!shadow) {
     std::list<Shadow> unused = take_unused();
     dispose(unused);
-    auto made = parent_.make_shadow(++captures_);
+    auto made = make_shadow(parent_, ++captures_);
     const Lock lock = parent_.context().lock();
     shadows_.push_back({capture.id, std::move(made), nullptr, {}});
     shadow = &shadows_.back();
@@ -95,7 +111,7 @@ void Captures::fail() {
 
 Operation* Captures::unfinished() const {
   for (const Shadow& shadow : shadows_)
-    if (!shadow.comm->operations().empty()) return shadow.comm->operations().back();
+    if (!shadow.comm->operations().unfinished().empty()) return shadow.comm->operations().unfinished().back();
   return nullptr;
 }
 
@@ -108,7 +124,7 @@ void Captures::close() {
 uint64_t Captures::operations() const {
   uint64_t ended = of_old_shadows_;
   for (const Shadow& shadow : shadows_)
-    ended += shadow.comm->recorder().total() - shadow.comm->operations().size();
+    ended += shadow.comm->recorder().total() - shadow.comm->operations().unfinished().size();
   return ended;
 }
 

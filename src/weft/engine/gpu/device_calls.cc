@@ -83,7 +83,7 @@ Status run_on_device(Communicator& comm, const Call& call) {
   auto capture = capture_of(comm, call);
   if (!capture) return capture.status();
   Lock lock = context.lock();
-  auto plan = comm.planned(call, *capture ? CallStreak() : comm.numbers().streak());
+  auto plan = comm.planned(call, *capture ? CallStreak() : comm.operations().streak());
   if (!plan) return plan.status();
   if (*capture) {
     lock.unlock();
@@ -98,7 +98,7 @@ Status run_on_device(Communicator& comm, const Call& call) {
   if (queued.ok()) queued = leave_on_device(*op);
   claim.reset();
   if (queued.ok() && first_use) stay_with(lock, *op, first_use_deadline());
-  if (queued.ok() && !has_memory_operations(comm)) context.wait(lock, *op);
+  if (queued.ok() && !has_memory_operations(comm)) context.waiting().wait(lock, *op);
   if (queued.ok()) queued = op->end.finished.load(std::memory_order_relaxed) ? op->end.status : Status();
   context.operations().release(op);
   return queued;
@@ -113,7 +113,7 @@ void run_captured(Communicator& shadow, const PlannedCall& planned, std::shared_
 
 Status arrive_on_device(Operation& op) {
   Status arrived = op.device->arrive_in(static_cast<cuda::StreamHandle*>(op.call.cuda_stream));
-  if (!arrived.ok()) op.comm->fail(arrived.in(op.comm->describe(op)), true);
+  if (!arrived.ok()) op.comm->fail(arrived.in(describe(op)), true);
   return arrived;
 }
 
@@ -121,14 +121,14 @@ Status leave_on_device(Operation& op) {
   if (op.end.finished.load(std::memory_order_relaxed)) return op.end.status;
   Status left = op.device->wait_in(static_cast<cuda::StreamHandle*>(op.call.cuda_stream));
   if (!left.ok()) {
-    op.comm->fail(left.in(op.comm->describe(op)), true);
+    op.comm->fail(left.in(describe(op)), true);
     return left;
   }
   Context& context = *op.context;
   context.device_operations().await_stream(op);
   if (context.sleepers().any_waiting()) return {};
   context.turn();
-  context.wake_progress();
+  context.waiting().wake_progress();
   return {};
 }
 

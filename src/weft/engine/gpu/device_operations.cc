@@ -45,7 +45,7 @@ int DeviceOperations::start_awaiting() {
       continue;
     }
     awaiting_.erase(awaiting_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (!here) op->comm->fail(here.status().in(op->comm->describe(*op)), true);
+    if (!here) op->comm->fail(here.status().in(describe(*op)), true);
     else context_.start(*op);
     context_.operations().release(op);
     ++events;
@@ -60,13 +60,13 @@ void DeviceOperations::check(int64_t now_ns) {
     if (op->end.finished.load(std::memory_order_relaxed)) continue;
     Communicator& comm = *op->comm;
     if (const Status alive = op->device->executor().alive(now_ns); !alive.ok())
-      comm.fail(alive.in("before its CUDA stream has come to it").in(comm.describe(*op)), true);
+      comm.fail(alive.in("before its CUDA stream has come to it").in(describe(*op)), true);
     else if (comm.finalized_by_ns() > 0 && now_ns >= comm.finalized_by_ns())
       comm.fail(
           fail(Code::timeout,
                "{}: the communicator is finalized or destroyed, but the call's CUDA stream has not come to "
                "it for {} s: synchronize the stream before, or abort the communicator",
-               comm.describe(*op), comm.options().timeout_s),
+               describe(*op), comm.options().timeout_s),
           true);
   }
 }
@@ -79,7 +79,7 @@ int DeviceOperations::settle_releases() {
     if (executor->has_releases()) settled += executor->settle();
     has_releases_ |= executor->has_releases();
   }
-  if (has_releases_ && !had) context_.wake_progress();
+  if (has_releases_ && !had) context_.waiting().wake_progress();
   return settled;
 }
 

@@ -36,7 +36,7 @@ int signal_number(const std::string& name) {
 }
 
 void add_operations(const Communicator& comm, nlohmann::ordered_json& root) WEFT_REQUIRES(context_lock) {
-  root["unfinished"] = comm.operations().size();
+  root["unfinished"] = comm.operations().unfinished().size();
   auto& operations = root["operations"] = nlohmann::ordered_json::array();
   for (const Record& r : comm.recorder().snapshot()) {
     nlohmann::ordered_json row;
@@ -62,7 +62,7 @@ std::string dump_json(const Communicator& comm) {
   root["id"] = comm.id();
   root["rank"] = comm.rank();
   root["size"] = comm.size();
-  root["layout"] = comm.layout().to_string();
+  root["layout"] = comm.members().layout().to_string();
   root["pid"] = getpid();
   root["failure"] = comm.failure().ok() ? nlohmann::ordered_json(nullptr)
                                         : nlohmann::ordered_json{{"result", code_name(comm.failure().code())},
@@ -100,6 +100,14 @@ std::string dump_to_directory(const Communicator& comm) {
     return "";
   }
   return path;
+}
+
+void dump_all(Context& context) {
+  const Lock lock = context.lock();
+  for (auto& [id, comm] : context.communicators()) {
+    if (comm->is_shadow()) continue;
+    if (std::string path = dump_to_directory(*comm); !path.empty()) log::warn("flight recorder: {}", path);
+  }
 }
 
 void install_dump_signal() {

@@ -2,13 +2,19 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/clock.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "bootstrap/bootstrap.h"
+#include "engine/context/fabric.h"
 #include "engine/run/communicator.h"
 #include "engine/run/operation.h"
 
@@ -16,6 +22,7 @@ namespace weft::engine {
 namespace {
 
 constexpr size_t kFlushBytes = 1 << 20;
+constexpr size_t kReasonBytes = 512;  // of why a rank cannot start the file, as others read it
 
 Status cannot_write(const std::string& path) {
   return fail_errno(errno, fmt::format("WEFT_TRACE: cannot write to {}", path));
@@ -23,10 +30,8 @@ Status cannot_write(const std::string& path) {
 
 double microseconds(uint64_t at) { return static_cast<double>(ticks_to_ns(at)) / 1e3; }
 
-}  // namespace
-
-Status Trace::start() {
-  const std::string& path = settings().trace;
+// Starts the file afresh. Nodes that share the file may all do so, before any rank writes into it.
+Status start_file(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   // The closing bracket may be missing in this format: ranks end at any time.
   constexpr std::string_view kBegin = "[\n";
@@ -34,8 +39,32 @@ Status Trace::start() {
   return begun ? Status() : cannot_write(path);
 }
 
-Result<std::unique_ptr<Trace>> Trace::open(int rank, int node) {
+}  // namespace
+
+Result<std::unique_ptr<Trace>> Trace::open(const Fabric& fabric, bootstrap::Bootstrap& bootstrap,
+                                           Deadline deadline) {
   const std::string& path = settings().trace;
+  const int rank = bootstrap.rank(), node = fabric.layout().node_of(rank);
+  const auto writes = [&](int r) { return fabric.traces(r); };
+  bool anybody = false;
+  for (int r = 0; r < bootstrap.ranks(); ++r) anybody |= writes(r);
+  if (!anybody) return std::unique_ptr<Trace>();
+  // The first rank on a node that writes a trace starts the file, before any rank appends to it.
+  const auto& here = fabric.layout().on_node(node);
+  const auto first = std::find_if(here.begin(), here.end(), writes);
+  const Status started = first != here.end() && *first == rank ? start_file(path) : Status();
+  // Every rank learns why one could not start the file.
+  std::array<char, kReasonBytes> reason{};
+  started.message().copy(reason.data(), reason.size() - 1);
+  const auto met = bootstrap.all_gather(std::as_bytes(std::span(reason)), deadline);
+  WEFT_TRY(started);
+  if (!met) return met.status();
+  for (int r = 0; r < bootstrap.ranks(); ++r) {
+    const char* const theirs =
+        reinterpret_cast<const char*>(met->data()) + kReasonBytes * static_cast<size_t>(r);
+    const std::string_view why(theirs, strnlen(theirs, kReasonBytes));
+    if (!why.empty()) return fail(Code::remote_error, "rank {} reports: {}", r, why);
+  }
   if (path.empty()) return std::unique_ptr<Trace>();
   UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!file.valid()) return cannot_write(path);

@@ -10,19 +10,25 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/status.h"
 
+namespace weft::bootstrap {
+class Bootstrap;
+}
+
 namespace weft::engine {
 
+class Fabric;
 struct Operation;
 
 class Trace {
  public:
-  /// Starts the file afresh. Nodes that share the file may all do so, before any rank writes into it.
-  static Status start();
-  /// The trace of a rank, or null if none is wanted.
-  static Result<std::unique_ptr<Trace>> open(int rank, int node);
+  /// The trace of this rank, or null if none is wanted. A collective where any rank of the job writes a
+  /// trace.
+  static Result<std::unique_ptr<Trace>> open(const Fabric& fabric, bootstrap::Bootstrap& bootstrap,
+                                             Deadline deadline);
   ~Trace();
 
   /// An operation that has just ended.

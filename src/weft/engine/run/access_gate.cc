@@ -103,4 +103,19 @@ Accessor::Accessor() : mark_(std::make_shared<AccessMark>()), fences_(!has_memba
 
 Accessor::~Accessor() { GateRegistry::instance().remove(mark_); }
 
+CommGates::CommGates(uint64_t job, uint32_t comm, const Membership& members)
+    : job_(job),
+      comm_(comm),
+      members_(members),
+      own_(AccessGate::open({job, comm, members.world_rank(members.rank())})),
+      peers_(static_cast<size_t>(members.size())) {}
+
+const AccessGate* CommGates::of(int rank) {
+  std::shared_ptr<const AccessGate>& gate = peers_[static_cast<size_t>(rank)];
+  const int world = members_.world_rank(rank);
+  if (!gate && transport::in_same_process(*members_.route(rank), world))
+    gate = AccessGate::find({job_, comm_, world});
+  return gate.get();
+}
+
 }  // namespace weft::engine

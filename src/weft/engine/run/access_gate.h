@@ -19,8 +19,8 @@
 // circle. An accessor that finds a gate shut leaves its step where it is; a report tells it later why the
 // owner has failed.
 //
-// Thread safety: shut(), and an Accessor with its guards, under their context's lock; the rest from any
-// thread.
+// Thread safety: shut(), CommGates, and an Accessor with its guards, under their context's lock; the rest
+// from any thread.
 #pragma once
 
 #include <sys/types.h>
@@ -29,6 +29,9 @@
 #include <compare>
 #include <cstdint>
 #include <memory>
+#include <vector>
+
+#include "engine/run/membership.h"
 
 namespace weft::engine {
 
@@ -60,6 +63,24 @@ class AccessGate {
 
   const Name name_;
   std::atomic<bool> shut_{false};
+};
+
+/// The gates of one communicator: this rank's, and those of its peers that are threads of this process.
+class CommGates {
+ public:
+  /// `members` outlives this.
+  CommGates(uint64_t job, uint32_t comm, const Membership& members);
+
+  /// The gate of a peer; null of one in another process. The peer has exposed memory here.
+  const AccessGate* of(int rank);
+  void shut() { own_->shut(); }
+
+ private:
+  const uint64_t job_;
+  const uint32_t comm_;
+  const Membership& members_;
+  const std::shared_ptr<AccessGate> own_;
+  std::vector<std::shared_ptr<const AccessGate>> peers_;  // by rank; null: not looked for yet
 };
 
 /// A rank's mark, at which gates look.

@@ -10,19 +10,17 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "engine/context/operation_table.h"
 #include "engine/run/call_streak.h"
 #include "engine/run/operation.h"
 
 namespace weft::engine {
 
-inline bool overlap(const void* a, const void* b, uint64_t bytes) {
-  const auto* const first = static_cast<const std::byte*>(a);
-  const auto* const second = static_cast<const std::byte*>(b);
-  return first < second + bytes && second < first + bytes;
-}
-
 class BoundOperation {
  public:
+  /// `pool` has the operations' memory.
+  explicit BoundOperation(OperationTable& pool) : pool_(pool) {}
+
   /// Whether an operation is kept, and can do this call: one that differs in its buffers only, if these will
   /// do, and if the call would still get this plan. `streak`: in which the call would be the next.
   bool serves(const Call& call, const CallStreak& streak) const {
@@ -51,18 +49,29 @@ class BoundOperation {
     place.queued = place.started = ticks();
     return op;
   }
-  /// Keeps an operation that has ended well. Returns what was kept before, or null.
-  Operation* keep(Operation& op) {
+  /// Takes over an operation that has ended: keeps it if calls like it may be done alone, and releases it
+  /// otherwise. `traced`: a trace is being written.
+  void keep_or_release(Operation& op, bool traced) {
+    const bool shared =
+        op.end.references.load(std::memory_order_relaxed) > 1;  // another thread waited for it
+    if (shared || traced || !op.tables->fast || op.call.premultiply || op.call.timeout_s != 0 ||
+        !op.end.status.ok() || plan::is_transfer(op.call.collective))
+      return pool_.release(&op);
+    release();
     op.renew();
     op.progress.reset_arrivals(*op.tables);
     has_root_ = plan::has_root(op.call.collective);
     send_ = Buffer(op.memory.bytes[0], op.tables->plan.request.element_bytes);
     recv_ = Buffer(op.memory.bytes[1], op.tables->plan.request.element_bytes);
     record_ = record_of(op);
-    return std::exchange(op_, &op);
+    op_ = &op;
   }
-  /// Keeps nothing any more. Returns what was kept, or null.
-  Operation* release() { return std::exchange(op_, nullptr); }
+  /// Keeps nothing any more.
+  void release() {
+    if (op_) pool_.release(forget());
+  }
+  /// The same for an operation that the caller goes on with.
+  Operation* forget() { return std::exchange(op_, nullptr); }
 
  private:
   /// What a buffer must be: there, if any bytes are needed, and aligned to its element.
@@ -76,6 +85,7 @@ class BoundOperation {
     bool needed = false;
   };
 
+  OperationTable& pool_;
   Operation* op_ = nullptr;
   bool has_root_ = false;  // else every streak has the same plan
   Buffer send_, recv_;

@@ -33,6 +33,13 @@ struct Call {
   void* cuda_stream = nullptr;
 };
 
+/// Whether two buffers of so many bytes have bytes in common.
+inline bool overlap(const void* a, const void* b, uint64_t bytes) {
+  const auto* const first = static_cast<const std::byte*>(a);
+  const auto* const second = static_cast<const std::byte*>(b);
+  return first < second + bytes && second < first + bytes;
+}
+
 /// A call with the plan that does it: what a group or a CUDA graph keeps until it starts the call.
 struct PlannedCall {
   Call call;

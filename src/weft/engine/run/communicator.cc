@@ -19,8 +19,6 @@
 namespace weft::engine {
 namespace {
 
-// What sets ids of captures apart from those of splits, whose last part is a color.
-constexpr uint64_t kGraph = uint64_t{0x67726170} << 32;
 constexpr uint64_t kFirstTurnBytes = 64 << 10;  // takes about as long as a thread to wake up
 
 transport::Counters since(const transport::Transport* t, const transport::Counters& before) {
@@ -62,6 +60,13 @@ Record record_of(const Operation& op) {
   return record;
 }
 
+std::string describe(const Operation& op) {
+  const std::string what = record_of(op).describe();
+  return (op.number & kTransferBit)
+             ? fmt::format("{} on communicator {}", what, op.comm->name())
+             : fmt::format("operation {} ({}) of communicator {}", op.number, what, op.comm->name());
+}
+
 Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::vector<int> worlds,
                            CommOptions options, Communicator* shadowed)
     : context_(std::move(context)),
@@ -75,11 +80,11 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
                    context_->trace(),
                    context_->fabric().oversubscribed(),
                    context_->fabric().has_network()},
-      gate_(AccessGate::open({context_->job(), id_, context_->rank()})),
-      gates_(static_cast<size_t>(size())),
-      plans_(context_->fabric(), layout(), rank()),
+      gates_(context_->job(), id_, members_),
+      plans_(context_->fabric(), members_, options_.strict),
       parent_(shadowed),
-      numbers_(rank(), size(), options_.calls_before),
+      operations_(rank(), size(), options_.calls_before),
+      bound_(context_->operations()),
       recorder_(settings().recorder_ops),
       registrations_(context_->fabric()) {
   if (options_.name.empty()) options_.name = fmt::format("{:08x}", id_);
@@ -88,7 +93,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
   const Fabric& fabric = context_->fabric();
   if (const auto* local = fabric.local()) before_.intra = local->counters();
   if (const auto* net = fabric.between_nodes()) before_.inter = net->counters();
-  context_->attach(*this);
+  context_->communicators()[id_] = this;
   // A rank that was here earlier may have failed already: nobody tells that twice.
   if (const Status told = context_->failures().reported(*this); !told) fail(told, false);
   if (const Status loss = context_->failures().first_loss_of(*this); !loss) fail(loss, false);
@@ -104,39 +109,15 @@ Communicator::~Communicator() {
   captures.reset();
   const Lock lock = context_->lock();
   registrations_.clear();
-  let_go_of_bound();
-  context_->detach(*this);
-}
-
-std::unique_ptr<Communicator> Communicator::make_shadow(uint32_t number) {
-  CommOptions options = options_;
-  options.name = fmt::format("{} graph {}", name(), number);
-  auto shadow = std::make_unique<Communicator>(context_, hash_32(kGraph, hash_32(number, id_)),
-                                               members_.worlds(), std::move(options), this);
-  shadow->on_device_ = {on_device_.executor, on_device_.direct, on_device_.shares_memory, nullptr, {}};
-  return shadow;
+  bound_.release();
+  context_->communicators().erase(id_);
+  context_->inbox().retire(id_);
+  context_->failures().forget(*this);
 }
 
 void Communicator::allow_captures() { captures_ = std::make_unique<Captures>(*this); }
 
 // ---- Operations
-
-plan::Request Communicator::request_for(const Call& call) const {
-  plan::Request request;
-  request.collective = call.collective;
-  request.count = call.count;
-  request.element_bytes = static_cast<uint32_t>(device::size_of(call.type));
-  request.root = call.root;
-  request.strict = options_.strict && plan::reduces(call.collective);
-  if (call.uneven) {
-    request.uneven = call.uneven;
-    request.disjoint = call.collective == plan::Collective::all_to_all;
-    return request;
-  }
-  request.disjoint = call.collective == plan::Collective::all_to_all &&
-                     !overlap(call.send, call.recv, request.bytes() * static_cast<uint64_t>(size()));
-  return request;
-}
 
 Result<PlannedCall> Communicator::planned(const Call& call, const CallStreak& streak) {
   if (!failure().ok()) return failure();
@@ -145,7 +126,7 @@ Result<PlannedCall> Communicator::planned(const Call& call, const CallStreak& st
                       "rank {} would wait for itself: put its Send and Recv to itself into one group",
                       rank());
   auto tables =
-      plans_.find_or_make(request_for(call), streak.expected(call.collective, call.root), machine());
+      plans_.find_or_make(plans_.request_for(call), streak.expected(call.collective, call.root), machine());
   if (!tables) return tables.status();
   return PlannedCall{call, **tables};
 }
@@ -167,24 +148,20 @@ Operation* Communicator::enroll(const PlannedCall& planned) {
                    call.op == device::ReduceOp::avg ? static_cast<uint32_t>(size()) : 1};
   if (plan::is_transfer(call.collective)) {
     op->transfer_peer = call.root;
-    op->number = numbers_.next_transfer(call.collective == plan::Collective::send, call.root);
+    op->number = operations_.next_transfer(call.collective == plan::Collective::send, call.root);
   } else {
     op->transfer_peer = -1;
-    op->number = numbers_.next_collective(call.collective, call.root);
+    op->number = operations_.next_collective(call.collective, call.root);
   }
-  operation_begun(*op);
-  record(*op);
+  operations_.add(*op);
+  op->record = &recorder_.next();
+  describe_in(*op->record, *op);
+  op->record->queued = ticks();
   return op;
 }
 
-void Communicator::record(Operation& op) {
-  op.record = &recorder_.next();
-  describe_in(*op.record, op);
-  op.record->queued = ticks();
-}
-
 Result<Operation*> Communicator::begin(const Call& call, std::shared_ptr<const void> buffers) {
-  const auto plan = planned(call, numbers_.streak());
+  const auto plan = planned(call, operations_.streak());
   if (!plan) return plan.status();
   Operation* const op = enroll(*plan);
   op->buffers = std::move(buffers);
@@ -192,58 +169,18 @@ Result<Operation*> Communicator::begin(const Call& call, std::shared_ptr<const v
   return op;
 }
 
-void Communicator::operation_begun(Operation& op) {
-  op.comm_index = static_cast<uint32_t>(operations_.size());
-  operations_.push_back(&op);
-}
-
-void Communicator::operation_ended(Operation& op) {
-  operations_[op.comm_index] = operations_.back();
-  operations_[op.comm_index]->comm_index = op.comm_index;
-  operations_.pop_back();
-}
-
-bool Communicator::has_ended(OpNumber number) const {
-  if ((number & kTransferBit) || comes_after(number, numbers_.last_collective())) return false;
-  return std::none_of(operations_.begin(), operations_.end(),
-                      [&](const Operation* op) { return op->number == number; });
-}
-
-std::string Communicator::describe(const Operation& op) const {
-  const bool transfer = op.number & kTransferBit;
-  const std::string what = record_of(op).describe();
-  return transfer ? fmt::format("{} on communicator {}", what, name())
-                  : fmt::format("operation {} ({}) of communicator {}", op.number, what, name());
-}
-
-const AccessGate* Communicator::gate_of(int rank) {
-  std::shared_ptr<const AccessGate>& gate = gates_[rank];
-  if (!gate && transport::in_same_process(*members_.route(rank), world_rank(rank)))
-    gate = AccessGate::find({context_->job(), id_, world_rank(rank)});
-  return gate.get();
-}
-
 // ---- Calls
 
 // Does a call that is like the last one; false: it is not.
 [[gnu::always_inline]] inline bool Communicator::repeat(Lock& lock, const Call& call, Status& outcome) {
-  if (!failure().ok() || !bound_.serves(call, numbers_.streak())) return false;
-  Operation& op = bound_.begin(call, numbers_.next_collective(call.collective, call.root), recorder_.next());
+  if (!failure().ok() || !bound_.serves(call, operations_.streak())) return false;
+  Operation& op =
+      bound_.begin(call, operations_.next_collective(call.collective, call.root), recorder_.next());
   if (!run_alone(*context_, op)) [[unlikely]] {
-    (void)bound_.release();  // no other thread may take it up while the lock is given away
+    (void)bound_.forget();  // no other thread may take it up while the lock is given away
     outcome = wait_and_keep(lock, &op);
   }
   return true;
-}
-
-// Keeps an operation that has ended for calls like it if it may be done alone, or lets go of it.
-void Communicator::keep_or_release(Operation* op) {
-  // Somebody else may have waited for it, too.
-  const bool shared = op->end.references.load(std::memory_order_relaxed) > 1;
-  const bool keep = op->tables->fast && !op->call.premultiply && op->call.timeout_s == 0 &&
-                    op->end.status.ok() && !plan::is_transfer(op->call.collective) && !environment_.trace;
-  if (keep && !shared) op = bound_.keep(*op);
-  if (op) context_->operations().release(op);
 }
 
 Status Communicator::run(const Call& call) {
@@ -253,7 +190,7 @@ Status Communicator::run(const Call& call) {
   Status outcome;
   const bool plain = !call.stream && !call.premultiply && call.timeout_s == 0 && !call.uneven;
   if (plain && repeat(lock, call, outcome)) return outcome;
-  const auto plan = planned(call, numbers_.streak());
+  const auto plan = planned(call, operations_.streak());
   if (!plan) return plan.status();
   Operation* const op = enroll(*plan);
   if (call.stream) {
@@ -277,30 +214,21 @@ bool Communicator::repeat(const Call& call, Status& outcome) {
 }
 
 Status Communicator::wait_and_keep(Lock& lock, Operation* op) {
-  Status status = context_->result_of(lock, *op);
-  keep_or_release(op);
+  Status status = context_->waiting().result_of(lock, *op);
+  bound_.keep_or_release(*op, environment_.trace);
   return status;
-}
-
-void Communicator::let_go_of_bound() {
-  if (Operation* const kept = bound_.release()) context_->operations().release(kept);
-}
-
-CallStreak Communicator::streak() {
-  const Lock lock = context_->lock();
-  return numbers_.streak();
 }
 
 void Communicator::pin(const model::Pins& pins) {
   const Lock lock = context_->lock();
   plans_.pin(pins);
-  let_go_of_bound();
+  bound_.release();
 }
 
 void Communicator::set_timeout(double seconds) {
   const Lock lock = context_->lock();
   options_.timeout_s = seconds;
-  let_go_of_bound();
+  bound_.release();
 }
 
 CommStats Communicator::stats() {
@@ -308,11 +236,12 @@ CommStats Communicator::stats() {
   const transport::Transport* const local = context_->fabric().local();
   const transport::Transport* const net = context_->fabric().between_nodes();
   CommStats s;
-  s.operations = recorder_.total() - operations_.size() + (captures_ ? captures_->operations() : 0);
+  s.operations =
+      recorder_.total() - operations_.unfinished().size() + (captures_ ? captures_->operations() : 0);
   s.intra = since(local, before_.intra);
   s.inter = since(net, before_.inter);
-  s.node = layout().node_of(rank());
-  s.nodes = layout().nodes();
+  s.node = members_.layout().node_of(rank());
+  s.nodes = members_.layout().nodes();
   s.intra_transport = local ? local->describe() : "";
   s.inter_transport = net ? net->describe() : "";
   const Record* last = recorder_.latest();
@@ -325,37 +254,23 @@ CommStats Communicator::stats() {
   return s;
 }
 
-Result<void*> Communicator::register_buffer(void* address, size_t bytes) {
-  const Lock lock = context_->lock();
-  return registrations_.add(address, bytes, on_device_.executor != nullptr);
-}
-
-void Communicator::deregister_buffer(void* registration) {
-  const Lock lock = context_->lock();
-  registrations_.remove(registration);
-}
-
 // ---- End and health
 
 Status Communicator::finalize() {
   Lock lock = context_->lock();
   finalized_by_ns_ = now_ns() + static_cast<int64_t>(options_.timeout_s * 1e9);
-  const auto next = [&]() WEFT_REQUIRES(context_lock) {
+  const auto next = [&]() WEFT_REQUIRES(context_lock) -> Operation* {
     if (captures_) context_->turn();  // takes in what graphs have come to
-    return unfinished();
+    if (!operations_.unfinished().empty()) return operations_.unfinished().back();
+    return captures_ ? captures_->unfinished() : nullptr;
   };
   while (Operation* op = next()) {
     op->retain();
-    context_->wait(lock, *op);
+    context_->waiting().wait(lock, *op);
     context_->operations().release(op);
   }
   if (captures_) captures_->close();
   return failure();
-}
-
-Operation* Communicator::unfinished() const {
-  if (!operations_.empty()) return operations_.back();
-  return captures_ ? captures_->unfinished() : nullptr;
 }
 
 void Communicator::fail(const Status& why, bool tell_others) {

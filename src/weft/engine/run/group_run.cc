@@ -44,7 +44,7 @@ Result<PlannedCall> planned_self_copy(Communicator& comm, const Call& send, cons
   Call call = recv;
   call.send = send.send;
   call.collective = plan::Collective::all_gather;  // both buffers, of the same size
-  plan::Builder builder("self", comm.request_for(call), 1, 0);
+  plan::Builder builder("self", comm.plans().request_for(call), 1, 0);
   builder.copy(0, builder.input(), builder.output(), call.count * device::size_of(call.type));
   auto tables = PlanTables::make(builder.finish(), topology::Layout({0}));
   call.collective = plan::Collective::recv;
@@ -77,7 +77,7 @@ Result<std::vector<GroupPart>> planned_group(const std::vector<GroupCall>& calls
     const Lock lock = comm->context().lock();
     // Graphs are run whenever their owner likes: no streak can be told for their calls.
     CallStreak captured,
-        &streak = *capture ? captured : streaks.try_emplace(comm, comm->numbers().streak()).first->second;
+        &streak = *capture ? captured : streaks.try_emplace(comm, comm->operations().streak()).first->second;
     Result<PlannedCall> plan = planned_in_group(calls, taken, i, streak);
     if (!plan) return plan.status();
     const Call& planned = plan->call;
@@ -152,10 +152,10 @@ Status run_group(std::vector<GroupCall>& calls) {
   // While one is waited for, its context's others move too; those of other contexts are the progress
   // threads'.
   for (Operation* op : waited)
-    if (op->context != waited.front()->context) op->context->wake_progress();
+    if (op->context != waited.front()->context) op->context->waiting().wake_progress();
   for (Operation* op : waited) {
     Lock lock = op->context->lock();
-    note(op->context->result_of(lock, *op));
+    note(op->context->waiting().result_of(lock, *op));
     op->context->operations().release(op);
   }
   return first_failure;

@@ -19,10 +19,8 @@ Result<bool> run_lanes(const RunEnvironment& environment, Operation& op) {
     if (begin == end) continue;
     const StepOutcome outcome = run_lane(table, plan, lane, end);
     if (outcome == StepOutcome::failed) return table.take_failure();
-    if (op.health.unreachable) [[unlikely]] {
-      op.progress.may_move = true;  // so that every turn sees whether the time of grace is over
+    if (op.health.unreachable) [[unlikely]]
       return false;
-    }
     moved |= lane.next != begin || outcome == StepOutcome::turn_over;
     retry |= outcome == StepOutcome::retry;
     if (outcome == StepOutcome::done) --op.progress.lanes_left;

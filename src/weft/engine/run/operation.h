@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "device/reduce.h"
 #include "engine/failure/operation_health.h"
@@ -67,7 +68,7 @@ struct Operation {
   // Chains of the owners.
   Operation* next_in_bucket = nullptr;
   uint32_t active_index = 0;
-  uint32_t comm_index = 0;  // in Communicator::operations()
+  uint32_t comm_index = 0;  // in CommOperations::unfinished()
 
   /// The reduction as a step of the plan does it.
   device::Reduction reduction_of(const plan::Step& step) const {
@@ -108,5 +109,7 @@ struct Operation {
 
 /// How the flight recorder puts it down when it is called.
 Record record_of(const Operation& op);
+/// "operation 812 (AllReduce of 1024 float (sum)) of communicator world"
+std::string describe(const Operation& op);
 
 }  // namespace weft::engine

@@ -16,12 +16,26 @@ constexpr size_t kKeptSteps = 512 << 10;
 
 }  // namespace
 
-PlanCache::PlanCache(const Fabric& fabric, topology::Layout layout, int rank)
-    : layout_(std::move(layout)), rank_(rank) {
+PlanCache::PlanCache(const Fabric& fabric, const Membership& members, bool strict)
+    : layout_(members.layout()), rank_(members.rank()), strict_(strict) {
   limits_.eager_intra_bytes = fabric.eager_intra_bytes();
   limits_.eager_inter_bytes = fabric.eager_inter_bytes();
   pins_ = *model::parse_pins(settings().algo);
   pins_.slice_bytes = static_cast<uint64_t>(settings().slice_bytes);
+}
+
+plan::Request PlanCache::request_for(const Call& call) const {
+  plan::Request request;
+  request.collective = call.collective;
+  request.count = call.count;
+  request.element_bytes = static_cast<uint32_t>(device::size_of(call.type));
+  request.root = call.root;
+  request.strict = strict_ && plan::reduces(call.collective);
+  request.uneven = call.uneven;
+  request.disjoint = call.collective == plan::Collective::all_to_all &&
+                     (call.uneven || !overlap(call.send, call.recv,
+                                              request.bytes() * static_cast<uint64_t>(layout_.ranks())));
+  return request;
 }
 
 size_t PlanCache::KeyHash::operator()(const Key& key) const {

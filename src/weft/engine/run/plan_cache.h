@@ -2,7 +2,7 @@
 // The tuner chooses a plan's algorithm (model/tuner.h), its generator makes it, and the cache keeps it for
 // equal calls.
 //
-// Thread safety: under the context's lock, but for can(), choose_on() and streak_us_on().
+// Thread safety: under the context's lock, but for request_for(), can(), choose_on() and streak_us_on().
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,10 @@
 #include <unordered_map>
 
 #include "base/status.h"
+#include "engine/run/call.h"
+#include "engine/run/membership.h"
 #include "engine/run/plan_tables.h"
 #include "model/tuner.h"
-#include "topology/layout.h"
 
 namespace weft::engine {
 
@@ -22,8 +23,12 @@ class Fabric;
 
 class PlanCache {
  public:
-  /// For `rank` of a layout that this fabric connects. Pins are those of WEFT_ALGO, which is valid.
-  PlanCache(const Fabric& fabric, topology::Layout layout, int rank);
+  /// For the ranks that this fabric connects. `strict`: reductions are bitwise reproducible. Pins are those
+  /// of WEFT_ALGO, which is valid.
+  PlanCache(const Fabric& fabric, const Membership& members, bool strict);
+
+  /// What the ranks must agree on for a plan of a call.
+  plan::Request request_for(const Call& call) const;
 
   /// This rank's plan for a request in a streak of so many calls (CallStreak::expected()), on this machine.
   /// Valid until the next call.
@@ -62,6 +67,7 @@ class PlanCache {
 
   const topology::Layout layout_;
   const int rank_;
+  const bool strict_;
   plan::Limits limits_;
   model::Pins pins_;
   std::unordered_map<Key, std::shared_ptr<const PlanTables>, KeyHash> plans_;

@@ -23,7 +23,7 @@ void LaneSteps::completed(plan::StepId id, const plan::Step& step, LaneState& la
 
 StepOutcome LaneSteps::unreachable(Status why) {
   if (why.code() != Code::remote_error) return failed(std::move(why));
-  op_.health.set_unreachable(std::move(why), now_ns());
+  op_.health.set_unreachable(std::move(why));
   return StepOutcome::retry;
 }
 

@@ -92,7 +92,7 @@ Status Stream::synchronize(uint64_t position, Deadline deadline) {
       head->retain();
     }
     Lock lock = context->lock();
-    context->wait(lock, *head, deadline);
+    context->waiting().wait(lock, *head, deadline);
     context->operations().release(head);
   }
 }
