@@ -45,28 +45,29 @@ void Workers::add(int node, int ranks, const Turns& turns, double speed, const B
   // Whoever takes no turns has a slower CPU: somebody else, who is not simulated, has it meanwhile.
   worker.slowdown = (worker.part_of_a_core ? ranks / machine_.cores : 1.0) / speed;
   worker.large_share = large_share(memory, working_set_bytes);
-  worker.copy_rate = rate_for(memory, working_set_bytes, memory.copy_cached, memory.copy_large);
-  worker.reduce_rate = rate_for(memory, working_set_bytes, memory.reduce_cached, memory.reduce_large);
-  worker.peer_rate = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_large);
-  worker.peer_reduced_rate = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_reduced);
+  worker.rates.copy = rate_for(memory, working_set_bytes, memory.copy_cached, memory.copy_large);
+  worker.rates.reduce = rate_for(memory, working_set_bytes, memory.reduce_cached, memory.reduce_large);
+  worker.rates.peer = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_large);
+  worker.rates.peer_reduced = rate_for(memory, working_set_bytes, memory.peer_cached, memory.peer_reduced);
   const uint64_t scratch_set_bytes = std::min(2 * buffers.scratch_bytes, working_set_bytes);
-  worker.scratch_reduce_rate = rate_for(memory, scratch_set_bytes, memory.reduce_cached, memory.reduce_large);
+  worker.rates.scratch_reduce =
+      rate_for(memory, scratch_set_bytes, memory.reduce_cached, memory.reduce_large);
   // What comes from peers is in the cache by then, which a core's other ranks have used meanwhile.
-  worker.brought_reduce_rate = crowd > 1 ? worker.reduce_rate : memory.reduce_cached;
-  worker.mapped_rate = mapped_rate(memory, in_caches(buffers.handed_over.scratch_bytes));
-  worker.written_rate =
-      std::min(worker.peer_rate, written_rate(memory, in_caches(buffers.handed_over.output_bytes)));
+  worker.rates.brought_reduce = crowd > 1 ? worker.rates.reduce : memory.reduce_cached;
+  worker.rates.mapped = mapped_rate(memory, in_caches(buffers.handed_over.scratch_bytes));
+  worker.rates.written =
+      std::min(worker.rates.peer, written_rate(memory, in_caches(buffers.handed_over.output_bytes)));
   // Helping takes as long as putting into mapped scratch, whose half of a copy is done in the cache; so is
   // half of the copy by which its reader takes what has been brought.
   const uint64_t ahead = transport::help_ahead_bytes(static_cast<uint64_t>(std::max(ranks - 1, 1)));
   const double handed_us = 1 / mapped_rate(memory, ahead / HandedOver::kTakenSooner);
-  worker.helped_rate = shares_cores ? 0 : 1 / (handed_us + 1 / worker.copy_rate);
-  worker.helped_reduced_rate = shares_cores ? 0 : 1 / (handed_us + uncached_us(worker) / 2);
-  worker.slot_rate = seen.intra.bytes_per_us;
+  worker.rates.helped = shares_cores ? 0 : 1 / (handed_us + 1 / worker.rates.copy);
+  worker.rates.helped_reduced = shares_cores ? 0 : 1 / (handed_us + uncached_us(worker) / 2);
+  worker.rates.slot = seen.intra.bytes_per_us;
   // By way of the kernel's buffers, which are all ranks' of a core: a core's others change little.
-  worker.sent_rate = sent_rate(machine_.inter, buffers.working_set_bytes);
-  worker.received_rate = received_rate(machine_.inter, buffers.working_set_bytes);
-  worker.received_scratch_rate =
+  worker.rates.sent = sent_rate(machine_.inter, buffers.working_set_bytes);
+  worker.rates.received = received_rate(machine_.inter, buffers.working_set_bytes);
+  worker.rates.received_scratch =
       received_rate(machine_.inter, std::min(2 * buffers.scratch_bytes, buffers.working_set_bytes));
   workers_.push_back(worker);
   engines_.resize(workers_.size() * static_cast<size_t>(machine_.engines), 0);
@@ -86,18 +87,18 @@ Workers::Span Workers::work(size_t rank, const Plan& plan, const Step& step, dou
     else (is_scratch ? mapped : peers) += 1;
     written += source.rank != plan.rank && source.space == plan::Space::output;
   }
-  double service = machine_.step_us + mapped * bytes / worker.mapped_rate;
+  double service = machine_.step_us + mapped * bytes / worker.rates.mapped;
   if (reduces) {
     // What came from peers is in the cache by then.
     if (peers > 0)
-      service += peers * read_us(plan, step, kReducedPieceBytes, worker.peer_reduced_rate,
-                                 worker.helped_reduced_rate);
-    service += own * bytes / worker.reduce_rate + scratch * bytes / worker.scratch_reduce_rate +
-               (peers + mapped) * bytes / worker.brought_reduce_rate;
+      service += peers * read_us(plan, step, kReducedPieceBytes, worker.rates.peer_reduced,
+                                 worker.rates.helped_reduced);
+    service += own * bytes / worker.rates.reduce + scratch * bytes / worker.rates.scratch_reduce +
+               (peers + mapped) * bytes / worker.rates.brought_reduce;
   } else {
-    const double rate = written > 0 ? worker.written_rate : worker.peer_rate;
-    if (peers > 0) service += peers * read_us(plan, step, step.bytes, rate, worker.helped_rate);
-    service += (own + scratch) * bytes / worker.copy_rate;
+    const double rate = written > 0 ? worker.rates.written : worker.rates.peer;
+    if (peers > 0) service += peers * read_us(plan, step, step.bytes, rate, worker.rates.helped);
+    service += (own + scratch) * bytes / worker.rates.copy;
   }
   const Span span = take_cpu(rank, now_us, service);
   if (machine_.memory.node_bytes_per_us > 0 && worker.large_share > 0) {
@@ -124,7 +125,7 @@ Workers::Span Workers::work_on_engine(size_t rank, const Plan& plan, const Step&
     fetched = take_links(owner, rank, fetched, bytes);
   }
   const double rate =
-      step.kind == StepKind::reduce ? worker.reduce_rate / step.source_count : worker.copy_rate;
+      step.kind == StepKind::reduce ? worker.rates.reduce / step.source_count : worker.rates.copy;
   engine = std::max(fetched, begin + bytes / (rate * worker.speed));
   return {told.start_us, engine};
 }
@@ -157,17 +158,17 @@ double Workers::moving_us(size_t rank, const Step& step, bool same_node, bool re
   const Link& link = same_node ? machine_.intra : machine_.inter;
   if (!link.by_cpu || step.kind != StepKind::put) return 0;
   const auto bytes = static_cast<double>(step.bytes);
-  if (!same_node && !receives) return bytes / workers_[rank].sent_rate;
+  if (!same_node && !receives) return bytes / workers_[rank].rates.sent;
   if (!same_node) {
     const bool scratch = step.dst.space == plan::Space::scratch;
-    return bytes / (scratch ? workers_[rank].received_scratch_rate : workers_[rank].received_rate);
+    return bytes / (scratch ? workers_[rank].rates.received_scratch : workers_[rank].rates.received);
   }
   if (step.bytes <= limits_.eager_bytes(same_node))
-    return bytes / workers_[rank].slot_rate;   // into a slot, out of it
+    return bytes / workers_[rank].rates.slot;  // into a slot, out of it
   if (receives) return 0;                      // the sender writes it there
   if (step.dst.space == plan::Space::scratch)  // and the source may have to come from memory
-    return bytes / workers_[rank].mapped_rate + bytes * uncached_us(workers_[rank]);
-  return single_copy_us(step, step.bytes, workers_[rank].peer_rate);
+    return bytes / workers_[rank].rates.mapped + bytes * uncached_us(workers_[rank]);
+  return single_copy_us(step, step.bytes, workers_[rank].rates.peer);
 }
 
 }  // namespace weft::model

@@ -58,7 +58,7 @@ class Workers {
   /// One connection's rate between nodes, which the sender's CPU bounds where CPUs move the bytes.
   double flow_rate(size_t sender) const {
     const Worker& worker = workers_[sender];
-    return machine_.inter.by_cpu ? worker.sent_rate / worker.slowdown : machine_.inter.bytes_per_us;
+    return machine_.inter.by_cpu ? worker.rates.sent / worker.slowdown : machine_.inter.bytes_per_us;
   }
 
   double slowdown(size_t rank) const { return workers_[rank].slowdown; }
@@ -68,17 +68,21 @@ class Workers {
   bool has_part_of_a_core(size_t rank) const { return workers_[rank].part_of_a_core; }
 
  private:
+  /// How fast a CPU works, in bytes/µs.
+  struct Rates {
+    double copy = 1, reduce = 1, peer = 1, peer_reduced = 1;
+    double scratch_reduce = 1, brought_reduce = 1;
+    double mapped = 1, sent = 1, slot = 1;
+    double written = 1;                     // of what a peer has just written
+    double helped = 0, helped_reduced = 0;  // of what a peer brings; 0: nobody has time for that
+    double received = 1, received_scratch = 1;
+  };
   struct Worker {
     int node = 0;
     bool part_of_a_core = false;
     double large_share = 0;  // of its data that is outside its cache
     double speed = 1, slowdown = 1;
-    double copy_rate = 1, reduce_rate = 1, peer_rate = 1, peer_reduced_rate = 1;  // bytes/µs
-    double scratch_reduce_rate = 1, brought_reduce_rate = 1;
-    double mapped_rate = 1, sent_rate = 1, slot_rate = 1;
-    double written_rate = 1;                          // of what a peer has just written
-    double helped_rate = 0, helped_reduced_rate = 0;  // of what a peer brings; 0: nobody has time for that
-    double received_rate = 1, received_scratch_rate = 1;
+    Rates rates = {};
     double cpu_free_us = 0, used_us = 0;
     double out_free_us = 0, in_free_us = 0;  // its link inside the node, where engines use it
   };
@@ -89,7 +93,7 @@ class Workers {
                  double helped_rate) const;
   /// What a copied byte takes longer for not being in the cache.
   double uncached_us(const Worker& worker) const {
-    return std::max(0.0, 1 / worker.copy_rate - 1 / machine_.memory.copy_cached);
+    return std::max(0.0, 1 / worker.rates.copy - 1 / machine_.memory.copy_cached);
   }
   double take_links(size_t from, size_t to, double at_us, double bytes);
 

@@ -67,16 +67,18 @@ ShmTransport::ShmTransport(int rank, int ranks, std::span<const int> local_ranks
       short_bytes_(std::min(eager_bytes, shm::kInlineBytes)),
       own_(std::move(own)),
       by_rank_(static_cast<size_t>(ranks), nullptr) {
+  const auto own_local =
+      static_cast<int>(std::find(local_ranks.begin(), local_ranks.end(), rank) - local_ranks.begin());
   for (const int local : local_ranks) {
     const int position = static_cast<int>(peers_.size());
     if (local == rank) {
-      own_local_ = position;
       peers_.push_back(nullptr);
       continue;
     }
     peers_.push_back(std::make_unique<Peer>());
     peers_.back()->rank = local;
     peers_.back()->local = position;
+    peers_.back()->own_local = own_local;
     by_rank_[static_cast<size_t>(local)] = peers_.back().get();
   }
   inboxes_.reserve(peers_.size());
@@ -123,18 +125,18 @@ Status ShmTransport::not_a_peer(int rank) const {
               "rank {} has no shared memory with rank {}: must be another rank of its node", rank_, rank);
 }
 
-Status ShmTransport::map_segment(Peer& peer) {
-  if (peer.segment != nullptr) return {};
-  auto segment = ControlSegment::open(peer.address);
-  if (!segment) return segment.status().in(fmt::format("rank {}", peer.rank));
-  peer.segment = segment.take();
+Status ShmTransport::Peer::map_segment() {
+  if (segment != nullptr) return {};
+  auto opened = ControlSegment::open(address);
+  if (!opened) return opened.status().in(fmt::format("rank {}", rank));
+  segment = opened.take();
   return {};
 }
 
-Status ShmTransport::open_fifo(Peer& peer) {
-  WEFT_TRY(map_segment(peer));
-  peer.fifo = shm::FifoSender(peer.segment->fifo(own_local_));
-  peer.segment->announce(own_local_);
+Status ShmTransport::Peer::open_fifo() {
+  WEFT_TRY(map_segment());
+  fifo = shm::FifoSender(segment->fifo(own_local));
+  segment->announce(own_local);
   return {};
 }
 
@@ -150,7 +152,7 @@ Result<Progress> ShmTransport::send(int rank, const Envelope& envelope, const vo
     return not_a_peer(rank);
   Peer& peer = *found;
   if (!peer.fifo.open()) [[unlikely]]
-    WEFT_TRY(open_fifo(peer));
+    WEFT_TRY(peer.open_fifo());
   if (send_short(rank, envelope, payload)) return Progress::accepted;
   if (envelope.bytes > eager_bytes_) [[unlikely]] {
     return fail(Code::invalid_argument, "a message of {} bytes to rank {}, must be at most {}",
@@ -167,7 +169,7 @@ Result<Progress> ShmTransport::put(int rank, const Envelope& envelope, const voi
   if (found == nullptr) [[unlikely]]
     return not_a_peer(rank);
   Peer& peer = *found;
-  if (!peer.fifo.open()) WEFT_TRY(open_fifo(peer));
+  if (!peer.fifo.open()) WEFT_TRY(peer.open_fifo());
   if (offset > target.bytes || bytes > target.bytes - offset) {
     return fail(Code::invalid_argument, "a put of {} bytes at {} into {} bytes of rank {}", bytes, offset,
                 target.bytes, rank);
@@ -200,35 +202,33 @@ Result<Progress> ShmTransport::start_relay(Peer& peer, const Envelope& envelope,
   ++relays_;
   ++counters_.puts;
   counters_.payload_bytes_sent += bytes;
-  continue_relay(peer);
+  if (peer.continue_relay(eager_bytes_); !peer.relay) --relays_;
   return Progress::accepted;
 }
 
-/// Returns how many pieces went out.
-int ShmTransport::continue_relay(Peer& peer) {
-  Relay& relay = *peer.relay;
+int ShmTransport::Peer::continue_relay(size_t piece_bytes) {
+  Relay& put = *relay;
   int pieces = 0;
-  while (relay.bytes > 0) {
-    const size_t piece = std::min(relay.bytes, eager_bytes_);
+  while (put.bytes > 0) {
+    const size_t piece = std::min(put.bytes, piece_bytes);
     Envelope envelope;
     envelope.kind = static_cast<uint8_t>(Aside::piece);
-    envelope.offset = relay.target;
-    envelope.comm = static_cast<uint32_t>(relay.exposure);
-    envelope.op = static_cast<uint32_t>(relay.exposure >> 32);
+    envelope.offset = put.target;
+    envelope.comm = static_cast<uint32_t>(put.exposure);
+    envelope.op = static_cast<uint32_t>(put.exposure >> 32);
     envelope.bytes = static_cast<uint32_t>(piece);
-    if (!peer.fifo.tell(envelope, relay.source)) break;
-    relay.source += piece;
-    relay.target += piece;
-    relay.bytes -= piece;
+    if (!fifo.tell(envelope, put.source)) break;
+    put.source += piece;
+    put.target += piece;
+    put.bytes -= piece;
     ++pieces;
   }
-  if (relay.bytes == 0 && peer.fifo.notify(relay.envelope)) {
-    relay.done->done = true;
-    peer.relay.reset();
-    --relays_;
+  if (put.bytes == 0 && fifo.notify(put.envelope)) {
+    put.done->done = true;
+    relay.reset();
     ++pieces;
   }
-  if (pieces > 0) peer.segment->wake();
+  if (pieces > 0) segment->wake();
   return pieces;
 }
 
@@ -286,7 +286,7 @@ std::unique_ptr<Reading> ShmTransport::begin_reading(int rank, const RemoteBuffe
   if (peer == nullptr || !is_helped(bytes, false) || offset > target.bytes || bytes > target.bytes - offset)
     return nullptr;
   if (shm::is_window(target) || ControlSegment::in_this_process(peer->address)) return nullptr;
-  if (!peer->fifo.open() && !open_fifo(*peer).ok()) return nullptr;
+  if (!peer->fifo.open() && !peer->open_fifo().ok()) return nullptr;
   const shm::HelpRings::Lent lent = peer->rings.take();
   if (lent.ring == nullptr) return nullptr;
   const uint64_t ahead = help_ahead_bytes(peers_.size() - 1) / shm::kChunkBytes;
@@ -320,7 +320,7 @@ Result<int> ShmTransport::poll(Sink& sink) {
     const auto taken = [&](const Envelope& envelope) {
       return sink.takes_early(inbox.peer->rank) || expected(envelope);
     };
-    events += note(inbox, inbox.fifo.receive(receiver(inbox, deliver), taken, expected));
+    events += inbox.note(inbox.fifo.receive(receiver(inbox, deliver), taken, expected));
   }
   return has_aside() ? events + do_aside() : events;
 }
@@ -329,7 +329,9 @@ int ShmTransport::do_aside() {
   int events = 0;
   if (relays_ > 0) {
     for (const auto& peer : peers_) {
-      if (peer != nullptr && peer->relay) events += continue_relay(*peer);
+      if (peer == nullptr || !peer->relay) continue;
+      events += peer->continue_relay(eager_bytes_);
+      if (!peer->relay) --relays_;
     }
   }
   if (!helper_.idle()) events += helper_.work();
@@ -359,24 +361,15 @@ void ShmTransport::open_inboxes() {
   }
 }
 
-/// Wakes a sender: it may have found its FIFO full and gone to sleep.
-void ShmTransport::tell_of_room(Peer& peer) {
-  if (map_segment(peer).ok()) peer.segment->wake();  // if it is gone, nobody waits
-}
-
 bool ShmTransport::prepare_sleep() {
   own_->lie_down();
-  if (!anything_to_do()) return true;
-  own_->get_up();
-  return false;
-}
-
-bool ShmTransport::anything_to_do() {
-  if (own_->announced() != announced_ || helper_.has_work()) return true;
-  if (std::any_of(inboxes_.begin(), inboxes_.end(), [](const Inbox& inbox) { return inbox.fifo.ready(); }))
-    return true;
-  return std::any_of(peers_.begin(), peers_.end(),
-                     [](const auto& peer) { return peer != nullptr && peer->fifo.room_again(); });
+  const bool anything_to_do =
+      own_->announced() != announced_ || helper_.has_work() ||
+      std::ranges::any_of(inboxes_, [](const Inbox& inbox) { return inbox.fifo.ready(); }) ||
+      std::ranges::any_of(peers_,
+                          [](const auto& peer) { return peer != nullptr && peer->fifo.room_again(); });
+  if (anything_to_do) own_->get_up();
+  return !anything_to_do;
 }
 
 Status ShmTransport::watch(int epoll_fd) {

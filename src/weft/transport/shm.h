@@ -113,7 +113,7 @@ class ShmTransport final : public Transport, public PeerMapping {
     int events = 0;
     for (Inbox& inbox : inboxes_) {
       if (!takes(inbox.peer->rank)) continue;
-      events += note(inbox, inbox.fifo.receive_next(receiver(inbox, deliver)));
+      events += inbox.note(inbox.fifo.receive_next(receiver(inbox, deliver)));
     }
     return has_aside() ? events + do_aside() : events;
   }
@@ -145,11 +145,28 @@ class ShmTransport final : public Transport, public PeerMapping {
     shm::PeerMemory memory;
     std::optional<Relay> relay;
     shm::HelpRings rings;
+    int own_local;  // this rank's position
+
+    Status map_segment();
+    Status open_fifo();
+    /// Sends pieces of the relay while there is room; it is gone when all are out. Returns how many went.
+    int continue_relay(size_t piece_bytes);
+    /// Wakes the peer: it may have found its FIFO full and gone to sleep.
+    void tell_of_room() {
+      if (map_segment().ok()) segment->wake();  // if it is gone, nobody waits
+    }
   };
 
   struct Inbox {
     shm::FifoReceiver fifo;
     Peer* peer;
+
+    /// Returns how many messages that were.
+    int note(const shm::FifoReceiver::Received& received) const {
+      if (received.made_room) [[unlikely]]
+        peer->tell_of_room();
+      return received.messages;
+    }
   };
 
   ShmTransport(int rank, int ranks, std::span<const int> local_ranks, size_t eager_bytes,
@@ -160,12 +177,9 @@ class ShmTransport final : public Transport, public PeerMapping {
     return static_cast<size_t>(rank) < by_rank_.size() ? by_rank_[static_cast<size_t>(rank)] : nullptr;
   }
   Status not_a_peer(int rank) const;
-  Status map_segment(Peer& peer);
-  Status open_fifo(Peer& peer);
   Result<Progress> accepted(Peer& peer, size_t bytes);
   Result<Progress> start_relay(Peer& peer, const Envelope& envelope, const void* source, size_t bytes,
                                const RemoteBuffer& target, uint64_t offset, Completion* done);
-  int continue_relay(Peer& peer);
   /// The function that a FIFO calls with a message: it passes the message on, unless that is the transport's
   /// own.
   template <typename Deliver>
@@ -176,19 +190,11 @@ class ShmTransport final : public Transport, public PeerMapping {
       else deliver(inbox.peer->rank, envelope, payload);
     };
   }
-  /// Returns how many messages that were.
-  int note(Inbox& inbox, const shm::FifoReceiver::Received& received) {
-    if (received.made_room) [[unlikely]]
-      tell_of_room(*inbox.peer);
-    return received.messages;
-  }
   /// Whether there is more to do than messages: relays, and help for readers.
   bool has_aside() const { return relays_ > 0 || !helper_.idle(); }
   int do_aside();
   void told(Peer& peer, const Envelope& envelope, const std::byte* payload);
   void open_inboxes();
-  void tell_of_room(Peer& peer);
-  bool anything_to_do();
 
   int rank_;
   size_t eager_bytes_;
@@ -196,7 +202,6 @@ class ShmTransport final : public Transport, public PeerMapping {
   bool cma_ = false;
   bool reads_peers_ = false;
   std::shared_ptr<shm::ControlSegment> own_;
-  int own_local_ = 0;
   std::vector<std::unique_ptr<Peer>> peers_;  // of this node, in the order of local_ranks; null for ourselves
   std::vector<Peer*> by_rank_;                // null for ourselves and for ranks of other nodes
   std::vector<Inbox> inboxes_;                // of the peers that have announced themselves

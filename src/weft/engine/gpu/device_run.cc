@@ -207,12 +207,12 @@ Result<bool> DeviceRun::learn(int32_t handle, uint32_t number, const cuda::Share
   if (!reached) return reached.status();
   if (!reached->address) {
     const auto in_the_way = reached->behind.lock();
-    if (std::find(mappings_.begin(), mappings_.end(), in_the_way) != mappings_.end())
+    if (std::find(kept_.mappings.begin(), kept_.mappings.end(), in_the_way) != kept_.mappings.end())
       return reached->why;  // by this operation: that would never end
     postponed_.push_back({handle, number, memory, reached->behind});
     return false;
   }
-  if (reached->mapping) mappings_.push_back(reached->mapping);
+  if (reached->mapping) kept_.mappings.push_back(reached->mapping);
   PeerBuffer& learned = op_.progress.learned[static_cast<size_t>(handle)];
   learned.mapped = reached->address;
   learned.on_device = true;
@@ -357,7 +357,7 @@ void DeviceRun::clear(LaneWork& work) {
 }
 
 UsedMemory DeviceRun::take_memory(bool succeeded) {
-  UsedMemory memory;
+  UsedMemory memory = std::exchange(kept_, {});
   const auto move = [](std::vector<cuda::Block>& from, std::vector<cuda::Block>& to) {
     to.insert(to.end(), from.begin(), from.end());
     from.clear();
@@ -373,7 +373,6 @@ UsedMemory DeviceRun::take_memory(bool succeeded) {
   for (Arrival& arrival : arrivals_) take(arrival.block, memory.host);
   arrivals_.clear();
   ticket_ = cuda::Ticket();
-  move(kept_, memory.host);
   take(scalar_, memory.host);
   take(device_input_, op_.tables->exposes[kInput] && !succeeded ? memory.exposed_device : memory.device);
   take(device_scratch_, op_.tables->exposes[kScratch] && !succeeded ? memory.exposed_device : memory.device);
@@ -381,7 +380,6 @@ UsedMemory DeviceRun::take_memory(bool succeeded) {
     for (auto* blocks : {&staged_, &landings_})
       take((*blocks)[static_cast<size_t>(space)],
            op_.tables->exposes[space] && !succeeded ? memory.exposed_host : memory.host);
-  memory.mappings = std::exchange(mappings_, {});
   postponed_.clear();
   return memory;
 }

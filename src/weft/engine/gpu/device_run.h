@@ -106,7 +106,7 @@ class DeviceRun {
   /// Gives back a step's blocks.
   void clear(LaneWork& work);
   /// Keeps a block until the operation ends: a put of it is under way.
-  void keep(cuda::Block host_block) { kept_.push_back(host_block); }
+  void keep(cuda::Block host_block) { kept_.host.push_back(host_block); }
   DeviceExecutor& executor() { return executor_; }
 
  private:
@@ -147,8 +147,7 @@ class DeviceRun {
   cuda::Ticket ticket_;  // of before_ or after_
   std::vector<LaneWork> lanes_;
   std::vector<Arrival> arrivals_;
-  std::vector<cuda::Block> kept_;
-  std::vector<std::shared_ptr<cuda::Importer::Mapping>> mappings_;
+  UsedMemory kept_;  // for puts that are under way, and memory of peers
   struct Postponed {
     int32_t handle;
     uint32_t number;
