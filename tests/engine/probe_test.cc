@@ -1,9 +1,8 @@
 // Probes from inside: what measuring leaves behind.
-#include "job/probe.h"
-
 #include <stdlib.h>
 
 #include "engine/ranks.h"
+#include "job/probe_inter.h"
 #include "transport/ofi.h"
 
 namespace weft::engine {
@@ -23,8 +22,8 @@ TEST(Probe, LeavesNothingRegistered) {
     job::ProbeInbox inbox(context);
     ASSERT_EQ(sum_of_ones(comm), 2);  // both ranks have theirs
     model::Machine machine;
-    job::Probe probe(context, inbox, comm.id(), 1 - comm.rank(), Deadline::in_seconds(20));
-    const Status measured = probe.measure_inter(comm.rank() == 0 ? &machine : nullptr);
+    job::InterProbe probe(context, inbox, comm.id(), 1 - comm.rank(), Deadline::in_seconds(20));
+    const Status measured = probe.measure(comm.rank() == 0 ? &machine : nullptr);
     EXPECT_TRUE(measured.ok()) << measured.message();
     EXPECT_EQ(sum_of_ones(comm), 2);
     EXPECT_EQ(live(), before);

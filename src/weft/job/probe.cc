@@ -14,13 +14,13 @@
 namespace weft::job {
 namespace {
 
-// Longer than ranks that do not take part go on yielding before they sleep (WEFT_YIELD_US), so that these two
-// have their cores.
+// Ranks that take no part yield for WEFT_YIELD_US before they sleep. Warming up takes longer, so that the two
+// ranks have their cores.
 constexpr double kWarmUpSeconds = 0.005;
 constexpr double kSlowestSharedMemory = 10;  // times what is usual
 constexpr int kRows = 4, kSleepingRounds = 10;
 constexpr int kTogether = 8;  // rounds of an exchange that are timed as one
-constexpr int kBurst = 32;    // messages; a FIFO takes them without a look from the other side
+constexpr int kBurst = 32;    // messages; a FIFO has room for them
 constexpr size_t kLanding = 256 << 10;
 
 }  // namespace
@@ -65,7 +65,7 @@ Probe::Probe(Context& context, ProbeInbox& inbox, uint32_t comm, int peer, Deadl
                 : nullptr),
       network_(!context.fabric().is_local(peer)),
       deadline_(deadline) {
-  if (!leads_) return;  // its leader's first messages may be there
+  if (!leads_) return;  // the leader's first messages may have come
   const engine::Lock lock = context_.lock();
   inbox_.peer_ = peer_;
   inbox_.count_ = 0;
@@ -99,14 +99,14 @@ Status Probe::send(const transport::Envelope& envelope, const void* payload) {
   }
 }
 
-/// Returns when so many more messages have come.
+/// Waits until so many more messages have come.
 Status Probe::wait(uint32_t messages, Idle idle) {
   taken_ += messages;
   engine::Fabric& fabric = context_.fabric();
   for (uint32_t turns = 1;; ++turns) {
     {
       engine::Lock lock = context_.lock();
-      // Inside a node only shared memory is looked at: a look at the network costs more than a message.
+      // Inside a node a poll of the network would cost more than a message.
       const Result<int> events = fabric.poll(context_.inbox(), network_ || turns % 64 == 0);
       if (!events) return events.status();
       if (static_cast<int32_t>(inbox_.count_ - taken_) >= 0) return {};
@@ -123,9 +123,9 @@ Status Probe::wait(uint32_t messages, Idle idle) {
   }
 }
 
-/// `rounds` of them, or fewer where they take longer than `seconds`. In both directions a rank may be a
-/// message ahead; that the last one is not taken for the one before depends on a look delivering one of a
-/// probe's messages (Context::expects() denies them).
+/// Times a series of `rounds` messages, or fewer if they take longer than `seconds`. In both directions a
+/// rank may be a message ahead. A poll delivers one message of a probe, so the rank does not take the next
+/// message for the current one.
 Result<Probe::Row> Probe::row_us(size_t bytes, int rounds, double seconds, Idle idle, Way way) {
   const std::vector<std::byte> payload(bytes);
   Row row;
@@ -138,7 +138,7 @@ Result<Probe::Row> Probe::row_us(size_t bytes, int rounds, double seconds, Idle 
       if (last) return row;
     } while (true);
   }
-  // A single round of an exchange is short or long, as one rank or the other is ahead.
+  // A single exchange is short or long, depending on which rank is ahead. So several are timed together.
   const int together = way == Way::one ? 1 : kTogether;
   const Deadline enough = Deadline::in_seconds(seconds);
   int64_t begin = now_ns();
@@ -153,8 +153,8 @@ Result<Probe::Row> Probe::row_us(size_t bytes, int rounds, double seconds, Idle 
   }
 }
 
-/// What a message takes, in rows. Sleeping ranks find a core when spinning ones share one, and leave the
-/// scheduler time to find another.
+/// How long a message takes, from several series. Half of the series are taken by ranks that sleep: the
+/// scheduler then moves ranks that share a core to other cores.
 Result<double> Probe::message_us(size_t bytes, int rounds, double seconds, Way way) {
   std::vector<Row> spun, slept;
   for (int pair = 0; pair < kRows; ++pair) {
@@ -170,10 +170,10 @@ Result<double> Probe::message_us(size_t bytes, int rounds, double seconds, Way w
   return latency.us;
 }
 
-/// CPU time of a message at the busier end: what each further message of a burst costs. Fewer than `rounds`
-/// where they take longer than `seconds`.
+/// The CPU time of a message at the busier end: what each further message of a burst costs. Fewer than
+/// `rounds` bursts if they take longer than `seconds`.
 Result<double> Probe::overhead_us(int rounds, double seconds) {
-  // Over TCP each goes by itself (message_burst.h).
+  // Over TCP so few messages do not share writes (message_burst.h).
   const bool gathers = network_ && context_.fabric().net() == transport::Net::tcp;
   const int burst_messages = gathers ? static_cast<int>(transport::tcp::kBeforeBurst) - 1 : kBurst;
   if (!leads_) {
@@ -206,7 +206,7 @@ Status Probe::measure_messages(model::Link* link, int rounds, double seconds) {
   const Result<double> overhead = overhead_us(15, seconds);
   if (!overhead.ok()) return overhead.status();
   if (link == nullptr) return {};
-  // Shared memory that seems slow is a rank that had no core.
+  // A rank without a core makes shared memory seem slow.
   const double most = network_ ? 1e6 : kSlowestSharedMemory;
   const model::Link stated = *link;
   link->overhead_us = std::clamp(*overhead, 0.005, *one_way / 3);
@@ -253,13 +253,13 @@ Status Probe::Exposed::exchange() {
   return probe_.swap(*buffer_);
 }
 
-/// Each rank sends the other a description, and has its in the inbox then.
+/// Both ranks send each other a description of memory. The peer's is in the inbox afterwards.
 Status Probe::swap(const transport::RemoteBuffer& mine) {
   WEFT_TRY(send(envelope_of(MessageKind::expose, sizeof mine), &mine));
   return wait(1);
 }
 
-/// What the leader has decided.
+/// Tells the peer what the leader has decided, and returns it on both.
 Result<bool> Probe::decided(bool decision) {
   if (leads_) WEFT_TRY(send(decision));
   WEFT_TRY(wait(1));
@@ -269,10 +269,10 @@ Result<bool> Probe::decided(bool decision) {
   return decision;
 }
 
-/// Returns when the other has called it, too.
+/// Waits until both ranks have called it.
 Status Probe::meet() { return decided(false).status(); }
 
-/// Whether both ranks can go on; each says of itself.
+/// Whether both ranks can go on: `mine` of both is true.
 Result<bool> Probe::both(bool mine) {
   WEFT_TRY(swap({.bytes = mine}));
   return mine && inbox_.exposed_.bytes != 0;

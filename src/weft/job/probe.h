@@ -2,20 +2,19 @@
 // engine above it. Rank 0 leads and times; its peer follows the same script. Each message is an envelope with
 // the number engine::kProbeNumber, which the context's inbox hands to the probe's.
 //
-// What is measured, in the words of model/cost.h:
-//   alpha, overhead   half a round trip of an empty message, of several rows the quickest; what each of a
-//                     burst of them adds
-//   sending_us        CPU time that a sender takes for a message that goes by itself
-//   gathered_us       the same for one of a burst, whose messages share writes
-//   behind_us         how long a receiver takes for each once all have come
-//   bytes_per_us      what a long message adds in both directions at once, or a stream of puts reaches
-//   received_*, *_large_bytes_per_us  what an exchange of puts takes beyond that, in caches and beyond them
-//   peer_*            reads of a peer's memory, both ranks reading at once as collectives do: of what is as
-//                     it was, like inputs, and of what it has just written (peer_written)
-//   mapped_*          slices put into a peer's scratch and taken out of it, in both directions at once
-//   nic_bytes_per_us  a stream that leaves the CPU idle is as fast as the network
-//   burst_bytes       what a block after a pause takes less than by that rate
-//   nic_message_us    what headers take at that rate
+// What is measured (model/cost.h defines the terms):
+//   alpha, overhead   half the round trip of an empty message; what each message of a burst adds
+//   sending_us        CPU time of the sender for a message that is written by itself
+//   gathered_us       the same for a message of a burst, whose messages share writes
+//   behind_us         CPU time of the receiver for a message when all of a burst have arrived
+//   bytes_per_us      rate of long messages in both directions, or of a stream of puts
+//   received_*, *_large_bytes_per_us  what an exchange of puts costs beyond that, in caches and beyond them
+//   peer_*            reads of a peer's memory while the peer reads too: of memory that is not in its caches,
+//                     and of memory that it has just written (peer_written)
+//   mapped_*          slices that go through a peer's scratch, in both directions at the same time
+//   nic_bytes_per_us  the network's rate, from a stream that leaves the CPU idle
+//   burst_bytes       what the network takes at once after a pause
+//   nic_message_us    time of headers at the network's rate
 //
 // Thread safety: none; the context's lock is taken within.
 #pragma once
@@ -41,8 +40,8 @@ using engine::Context;
 using engine::MessageKind;
 using engine::ScratchPool;
 
-/// Where probes' messages arrive. Exists on every rank from before the first meeting until after the last
-/// one, and counts for one peer at a time.
+/// Receives the messages of probes. It exists on every rank from before the first probe until after the last
+/// one, and serves one peer at a time.
 class ProbeInbox final : public engine::MessageHandler {
  public:
   explicit ProbeInbox(Context& context);
@@ -55,39 +54,31 @@ class ProbeInbox final : public engine::MessageHandler {
 
  private:
   friend class Probe;
+  friend class IntraProbe;
+  friend class InterProbe;
   Context& context_;
   std::vector<std::byte> landing_;
   transport::RemoteBuffer exposed_;  // the peer's
   std::span<std::byte> own_;         // what this rank exposes, where long puts go
   int peer_ = -1;                    // whose messages count; -1: anybody's
   uint32_t count_ = 0;               // messages so far
-  uint32_t phase_ends_ = 0;  // if not 0, one ends its phase, of so many in a stream; whoever looks takes it
+  uint32_t phase_ends_ = 0;  // not 0: the last message of a phase has come, or tells how many a stream has
 };
 
+/// What the probes of both kinds of link share: two ranks that exchange messages and wait for each other
+/// (probe_intra.h, probe_inter.h).
 class Probe {
  public:
-  /// What a rank does that waits.
-  enum class Idle : uint8_t { spin, sleep };
-  /// Of a stream: blocks, and how many of them are on their way.
-  struct Flow {
-    size_t block_bytes;
-    size_t window;
-    Idle idle;
-  };
-
   /// `comm` is the communicator whose id the messages bear, `peer` the other rank. Fails with Code::timeout
   /// past the deadline.
   Probe(Context& context, ProbeInbox& inbox, uint32_t comm, int peer, Deadline deadline);
 
-  /// Both ranks call the same one. The leader passes the machine to put results in, the peer null. What was
-  /// measured before an error is in the machine.
-  Status measure_intra(model::Machine* machine);
-  Status measure_inter(model::Machine* machine);
-  /// Why the leader does not believe what it has measured: rows of the same messages disagreed. "" = it does.
+  /// Why the leader doubts what it has measured: repeated measurements disagree. "" = it does not.
   const std::string& doubt() const { return doubt_; }
 
- private:
-  // Messages: probe.cc.
+ protected:
+  /// How a rank waits.
+  enum class Idle : uint8_t { spin, sleep };
   transport::Envelope envelope_of(MessageKind kind, size_t bytes) const;
   Status send(const transport::Envelope& envelope, const void* payload);
   Status send(bool last = false, const void* payload = nullptr, size_t bytes = 0);
@@ -96,16 +87,16 @@ class Probe {
   Status meet();
   Result<bool> both(bool mine);
   Status wait(uint32_t messages, Idle idle = Idle::spin);
-  /// How long a message took, for each of them.
+  /// How long each message of a series took, µs.
   using Row = std::vector<double>;
-  /// There and back again, of which one way counts, or in both directions at once.
+  /// A message goes to the peer and back, and half of the time counts; or both ranks send at the same time.
   enum class Way : uint8_t { one, both };
   Result<Row> row_us(size_t bytes, int rounds, double seconds, Idle idle, Way way = Way::one);
   Result<double> message_us(size_t bytes, int rounds, double seconds, Way way = Way::one);
   Result<double> overhead_us(int rounds, double seconds);
   Status measure_messages(model::Link* link, int rounds, double seconds);
-  /// Memory that the peer can reach. take_back() after a phase that has gone well; after another nobody knows
-  /// what is still on its way to it or from it, and it stays as it is.
+  /// Memory that the peer can reach. take_back() ends that after a phase without errors. After an error,
+  /// messages may still be on their way, and the memory stays exposed.
   class Exposed {
    public:
     enum class In : uint8_t { plain, window };
@@ -122,48 +113,15 @@ class Probe {
    private:
     Probe& probe_;
     const size_t bytes_;
-    std::vector<std::byte> memory_;  // one of the two
+    std::vector<std::byte> memory_;  // or window_
     ScratchPool::Block window_;
     std::byte* data_ = nullptr;
     std::optional<transport::RemoteBuffer> buffer_;
   };
   struct Pieces {
-    size_t bytes, span_bytes;  // they follow each other in so much memory
+    size_t bytes, span_bytes;  // pieces, and the memory through which they go
     int times;
   };
-
-  // Inside a node: probe_intra.cc.
-  struct Reads {
-    size_t bytes = 0;
-    int times = 0;
-    size_t span_bytes = 0;     // if not 0: pieces that follow each other in so much, instead of one piece
-    std::byte* own = nullptr;  // if not null: what each rank writes before every read, which counts, too
-  };
-  Result<double> read_us(std::byte* into, const Reads& reads);
-  Status measure_reads(model::Memory* memory);
-  Result<double> hand_over_us(std::byte* window, std::byte* theirs, const Pieces& pieces);
-  Status measure_slices(std::byte* window, std::byte* theirs, model::Memory* memory);
-  Status measure_mapped(model::Memory* memory);
-
-  // Between nodes: probe_inter.cc.
-  Status measure_burst(model::Link* link);
-  Status look() WEFT_REQUIRES(engine::context_lock);
-  Result<double> find(uint32_t messages, double arrival_us);
-  struct Stream {
-    double bytes_per_us = 0;
-    double busy = 1;  // the share of its time in which the sender's CPU worked for it
-  };
-  using Puts = std::vector<std::unique_ptr<transport::Completion>>;
-  Status put(transport::Envelope envelope, const std::byte* from, size_t to, Puts* puts);
-  void forget(const Puts& puts);
-  Status wait_for_departure(const Puts& puts);
-  Result<Stream> send_stream(std::byte* memory, const Flow& flow);
-  Status receive_stream(Idle idle);
-  Result<Stream> stream(std::byte* memory, const Flow& flow);
-  Status put_and_wait(const transport::Envelope& envelope, const std::byte* from, size_t to);
-  Result<double> burst_bytes(std::byte* memory, double bytes_per_us, double one_way_us);
-  Result<double> exchange_us(std::byte* memory, const Pieces& pieces);
-  Status measure_ends(model::Link* link);
 
   Context& context_;
   ProbeInbox& inbox_;
@@ -174,7 +132,7 @@ class Probe {
   std::shared_ptr<const engine::AccessGate> gate_;  // of a peer of this process
   const bool network_;
   const Deadline deadline_;
-  uint32_t taken_ = 0;  // messages that wait() has answered for
+  uint32_t taken_ = 0;  // messages that wait() has returned for
   std::string doubt_;
 };
 

@@ -1,5 +1,5 @@
-// What a probe measures between nodes: messages, a stream, and where that is as fast as the CPUs can make it,
-// what either end has to do for it.
+#include "job/probe_inter.h"
+
 #include <time.h>
 
 #include <algorithm>
@@ -8,38 +8,33 @@
 #include <thread>
 #include <utility>
 
-#include "job/probe.h"
 #include "transport/message_burst.h"
 
 namespace weft::job {
 namespace {
 
-constexpr int kStreams = 2;  // for congestion control that has misjudged the line is slow for a while
+constexpr int kStreams = 2;  // congestion control may be slow at first
 constexpr int64_t kStreamNs = 60'000'000;
 constexpr size_t kStreamBytes = 64 << 20;  // at most
-/// Leaves the CPUs idle as often as the network allows it.
-constexpr Probe::Flow kSparingFlow{.block_bytes = 256 << 10, .window = 4, .idle = Probe::Idle::sleep};
-/// Keeps them busy.
-constexpr Probe::Flow kBusyFlow{.block_bytes = 512 << 10, .window = 8, .idle = Probe::Idle::spin};
-// What is exchanged at once: a slice, and so much that it fills sockets' buffers and no cache holds it.
+// What is exchanged at once: a slice, and more than sockets' buffers and caches hold.
 constexpr size_t kExchangedSlice = 512 << 10, kExchangedRow = 8 << 20, kExchangedSpan = 16 << 20;
 
-// Blocks after a pause; what is less than a part of one is taken for noise.
+// Blocks after a pause. A gain of less than kLeastBurst of a block counts as noise.
 constexpr int kBursts = 3;
 constexpr double kLongestPauseUs = 50'000, kLeastBurst = 0.1;
 
 constexpr double kFramingBytes = model::kHeaderBytes + model::kPacketBytes;
 
-// Messages one behind the other, and how long they have to arrive all: congestion control may let them go in
-// several round trips.
+// Back-to-back messages, and how long their arrival may take: congestion control may need several round
+// trips.
 constexpr uint32_t kBehind = 4 * transport::tcp::kBeforeBurst, kBehindBursts = 4;
 constexpr double kArrivalUs = 1000, kArrivalWays = 8, kLongestArrivalUs = 50'000;
 
-constexpr double kMostOverhead = 2;                  // times what sending takes
-constexpr double kLeastPart = 0.2, kMostPart = 1.8;  // of a message's CPU time, that an end takes
+constexpr double kMostOverhead = 2;                  // of a message, in times of sending
+constexpr double kLeastPart = 0.2, kMostPart = 1.8;  // of a message's CPU time, at one end
 constexpr double kSendingPart = 0.8;                 // of an exchange's time, at most
 
-constexpr double kWorthPausing = 8, kWorthExchanging = 200;  // bytes/µs: below that it takes too long
+constexpr double kWorthPausing = 8, kWorthExchanging = 200;  // bytes/µs; slower links would take too long
 
 double cpu_us() {
   timespec t;
@@ -49,8 +44,8 @@ double cpu_us() {
 
 }  // namespace
 
-Status Probe::receive_stream(Idle idle) {
-  // The last one may be there before others have been answered.
+Status InterProbe::receive_stream(Idle idle) {
+  // The last block may arrive before earlier ones are answered.
   uint32_t end = 0;
   for (uint32_t answered = 0; end == 0 || answered < end; ++answered) {
     WEFT_TRY(wait(1, idle));
@@ -60,8 +55,8 @@ Status Probe::receive_stream(Idle idle) {
   return {};
 }
 
-/// The envelope's bytes at `from`, to `to` in the peer's memory.
-Status Probe::put(transport::Envelope envelope, const std::byte* from, size_t to, Puts* puts) {
+/// Puts the envelope's bytes from `from` to offset `to` of the peer's memory.
+Status InterProbe::put(transport::Envelope envelope, const std::byte* from, size_t to, Puts* puts) {
   envelope.offset = to;
   puts->push_back(std::make_unique<transport::Completion>());
   const engine::Lock lock = context_.lock();
@@ -75,12 +70,12 @@ Status Probe::put(transport::Envelope envelope, const std::byte* from, size_t to
   }
 }
 
-void Probe::forget(const Puts& puts) {
+void InterProbe::forget(const Puts& puts) {
   const engine::Lock lock = context_.lock();
   for (const auto& put : puts) transport_.forget(put.get(), put.get() + 1);
 }
 
-Result<Probe::Stream> Probe::send_stream(std::byte* memory, const Flow& flow) {
+Result<InterProbe::Stream> InterProbe::send_stream(std::byte* memory, const Flow& flow) {
   transport::Envelope envelope = envelope_of(MessageKind::data, flow.block_bytes);
   const Deadline enough = Deadline::in_seconds(kStreamNs / 1e9);
   Puts puts;
@@ -105,7 +100,7 @@ Result<Probe::Stream> Probe::send_stream(std::byte* memory, const Flow& flow) {
     forget(puts);
     return status;
   }
-  // Buffers on the way take the first blocks in at once.
+  // Buffers of the network take the first blocks at once.
   const size_t from = answered.size() / 4;
   const auto bytes = static_cast<double>(flow.block_bytes * (answered.size() - 1 - from));
   Stream stream;
@@ -114,8 +109,8 @@ Result<Probe::Stream> Probe::send_stream(std::byte* memory, const Flow& flow) {
   return stream;
 }
 
-/// The peer may have answered a put before it is known here to have left.
-Status Probe::wait_for_departure(const Puts& puts) {
+/// Waits until the puts have left: the peer's answer may come earlier.
+Status InterProbe::wait_for_departure(const Puts& puts) {
   while (!std::all_of(puts.begin(), puts.end(), [](const auto& put) { return put->done; })) {
     if (deadline_.passed()) return fail(Code::timeout, "data for rank {} does not leave", peer_);
     const engine::Lock lock = context_.lock();
@@ -124,8 +119,8 @@ Status Probe::wait_for_departure(const Puts& puts) {
   return {};
 }
 
-/// A put, until something has come from the peer, too.
-Status Probe::put_and_wait(const transport::Envelope& envelope, const std::byte* from, size_t to) {
+/// Puts, and waits for a message of the peer.
+Status InterProbe::put_and_wait(const transport::Envelope& envelope, const std::byte* from, size_t to) {
   Puts puts;
   Status status = put(envelope, from, to, &puts);
   if (status.ok()) status = wait(1);
@@ -134,8 +129,8 @@ Status Probe::put_and_wait(const transport::Envelope& envelope, const std::byte*
   return status;
 }
 
-/// The fastest of some streams.
-Result<Probe::Stream> Probe::stream(std::byte* memory, const Flow& flow) {
+/// Returns the fastest of kStreams streams.
+Result<InterProbe::Stream> InterProbe::stream(std::byte* memory, const Flow& flow) {
   Stream fastest;
   for (int stream = 0; stream < kStreams; ++stream) {
     if (!leads_) {
@@ -149,13 +144,12 @@ Result<Probe::Stream> Probe::stream(std::byte* memory, const Flow& flow) {
   return fastest;
 }
 
-/// What it takes until a piece of `memory` has gone to the peer while one of its has come from there.
-/// Whatever else a machine does slows some of them, and nothing makes them faster, so the lower quartile
-/// counts.
-Result<double> Probe::exchange_us(std::byte* memory, const Pieces& pieces) {
+/// How long an exchange of pieces takes, with one piece sent while another arrives. Other work on the machine
+/// makes exchanges slower, and nothing makes them faster. So the lower quartile counts.
+Result<double> InterProbe::exchange_us(std::byte* memory, const Pieces& pieces) {
   const auto [bytes, span, times] = pieces;
   const transport::Envelope envelope = envelope_of(MessageKind::data, bytes);
-  // What is sent lies before what is received.
+  // The sent half lies before the received half.
   const int warm = static_cast<int>(span / bytes);
   std::vector<double> durations;
   for (int i = 0; i < warm + times; ++i) {
@@ -169,13 +163,13 @@ Result<double> Probe::exchange_us(std::byte* memory, const Pieces& pieces) {
   return std::max(*quartile, 1e-3);
 }
 
-/// What the CPUs at both ends of a link do that is faster than they are: a stream tells what sending costs,
-/// an exchange, in which both send and receive, what receiving costs besides, and memory beyond the caches
-/// what both pay for that.
-Status Probe::measure_ends(model::Link* link) {
+/// Measures the CPU's part at both ends of a link that is faster than they are. A stream shows the cost of
+/// sending. An exchange, in which both ranks send and receive, shows what receiving adds. An exchange of more
+/// than the caches hold shows what memory adds.
+Status InterProbe::measure_ends(model::Link* link) {
   Exposed memory(*this, 2 * kExchangedSpan);
   WEFT_TRY(memory.exchange());
-  const Result<Stream> spun = stream(memory.data(), kBusyFlow);
+  const Result<Stream> spun = stream(memory.data(), kBusy);
   if (!spun.ok()) return spun.status();
   const Result<double> cached =
       exchange_us(memory.data(), {.bytes = kExchangedSlice, .span_bytes = kExchangedSlice, .times = 31});
@@ -187,8 +181,8 @@ Status Probe::measure_ends(model::Link* link) {
   memory.take_back();
   if (link == nullptr) return {};
   link->bytes_per_us = std::clamp(spun->bytes_per_us, link->bytes_per_us, 1e6);
-  // An end's time for a byte. What a stream has under way may fill more caches than an exchange, which then
-  // takes less than sending in a stream does.
+  // The time of one end for a byte. A stream may fill more caches than an exchange. Then the exchange takes
+  // less than sending in a stream.
   const double latency_us = model::way_us(*link);
   const double both = std::max((*cached - latency_us) / kExchangedSlice, 1e-6);
   const double sent = std::min(1 / link->bytes_per_us, kSendingPart * both);
@@ -202,11 +196,11 @@ Status Probe::measure_ends(model::Link* link) {
   return {};
 }
 
-/// What an interface that had nothing to do carries beyond `bytes_per_us`, its rate: what a block that
-/// follows on a pause takes less.
-Result<double> Probe::burst_bytes(std::byte* memory, double bytes_per_us, double one_way_us) {
-  constexpr auto kBytes = static_cast<double>(kSparingFlow.block_bytes);
-  const transport::Envelope envelope = envelope_of(MessageKind::data, kSparingFlow.block_bytes);
+/// How many bytes an idle interface takes beyond its rate, `bytes_per_us`: from the time that a block takes
+/// less after a pause.
+Result<double> InterProbe::burst_bytes(std::byte* memory, double bytes_per_us, double one_way_us) {
+  constexpr auto kBytes = static_cast<double>(kSparing.block_bytes);
+  const transport::Envelope envelope = envelope_of(MessageKind::data, kSparing.block_bytes);
   std::vector<double> ahead;
   for (int i = 0; i < kBursts; ++i) {
     if (!leads_) {
@@ -224,10 +218,10 @@ Result<double> Probe::burst_bytes(std::byte* memory, double bytes_per_us, double
   return burst < kLeastBurst * kBytes ? 0.0 : std::min(burst, kBytes);
 }
 
-/// Measures the CPU time that the leader takes for each message of a burst, the first of which go by
-/// themselves, and the time that its peer takes for each when it finds all of them. The least of a few bursts
-/// counts, in which neither rank lost its core.
-Status Probe::measure_burst(model::Link* link) {
+/// Measures the leader's CPU time for a message of a burst, and the peer's when all messages of the burst
+/// have arrived. The first messages of a burst are written one by one. The least of kBehindBursts counts, in
+/// which neither rank lost its core.
+Status InterProbe::measure_burst(model::Link* link) {
   double sent_us = 1e9, gathered_us = 1e9, found_us = 1e9;
   const double one_way_us = link ? model::way_us(*link) : 0;
   WEFT_TRY(swap({.bytes = static_cast<uint64_t>(one_way_us * 1e3)}));  // in ns
@@ -240,7 +234,7 @@ Status Probe::measure_burst(model::Link* link) {
       const double begin = cpu_us();
       for (uint32_t i = 0; i < kFirst; ++i) WEFT_TRY(send());
       const double between = cpu_us();
-      WEFT_TRY(send());  // behind its write others wait
+      WEFT_TRY(send());  // the other messages wait for this write
       const double written = cpu_us();
       for (uint32_t i = 0; i < kOthers; ++i) WEFT_TRY(send());
       const double end = cpu_us();
@@ -256,29 +250,29 @@ Status Probe::measure_burst(model::Link* link) {
   }
   WEFT_TRY(swap({.bytes = static_cast<uint64_t>(found_us * 1e3)}));
   found_us = static_cast<double>(inbox_.exposed_.bytes) / 1e3;
-  WEFT_TRY(meet());  // the peer's next description would take the place of this one
-  if (link == nullptr || sent_us <= 0) return {};  // a clock that ticks too seldom tells nothing
-  // A burst that congestion control lets go in several round trips seems to cost CPUs that time, and says
-  // nothing of what it does cost them.
+  WEFT_TRY(meet());  // the peer's next description would overwrite this one
+  if (link == nullptr || sent_us <= 0) return {};  // the clock is too coarse
+  // If congestion control sends a burst in several round trips, the burst does not show the CPU time.
   const double overhead_us = link->overhead_us > kMostOverhead * sent_us ? sent_us : link->overhead_us;
   link->alpha_us += 2 * (link->overhead_us - overhead_us);
   link->overhead_us = overhead_us;
   link->sending_us = std::clamp(sent_us, kLeastPart * link->overhead_us, kMostPart * link->overhead_us);
   link->behind_us = std::min(std::max(found_us, 0.001), model::receiving_us(*link));
-  // Nowhere else do messages share writes.
+  // Over other networks messages do not share writes.
   const bool gathers = context_.fabric().net() == transport::Net::tcp;
   link->gathered_us = gathers ? std::min(std::max(gathered_us, 0.001), link->sending_us) : 0;
   return {};
 }
 
-/// What has been sent goes out, and what has come is taken in.
-Status Probe::look() {
+/// Sends what waits to be sent, and takes in what has arrived.
+Status InterProbe::look() {
   const Result<int> events = context_.fabric().poll(context_.inbox(), true);
   return events.ok() ? Status() : events.status();
 }
 
-/// How long it takes to take in so many messages that are all there after a while, in which nobody looks.
-Result<double> Probe::find(uint32_t messages, double arrival_us) {
+/// How long it takes to take in `messages` messages that have all arrived: the rank does not poll for
+/// `arrival_us` before.
+Result<double> InterProbe::find(uint32_t messages, double arrival_us) {
   int64_t begin = 0;
   {
     const engine::Lock lock = context_.lock();
@@ -290,19 +284,19 @@ Result<double> Probe::find(uint32_t messages, double arrival_us) {
   return us_since(begin);
 }
 
-Status Probe::measure_inter(model::Machine* machine) {
+Status InterProbe::measure(model::Machine* machine) {
   model::Link* const link = machine ? &machine->inter : nullptr;
   WEFT_TRY(measure_messages(link, 200, 0.03));
   WEFT_TRY(measure_burst(link));
-  Exposed memory(*this, kSparingFlow.block_bytes);
+  Exposed memory(*this, kSparing.block_bytes);
   WEFT_TRY(memory.exchange());
-  const Result<Stream> slept = stream(memory.data(), kSparingFlow);
+  const Result<Stream> slept = stream(memory.data(), kSparing);
   if (!slept.ok()) return slept.status();
   const std::string transport = transport_.describe();
   const bool by_cpu =
       transport.find("efa") == std::string::npos && transport.find("verbs") == std::string::npos;
-  // A sender that mostly sleeps is held up by the network. One that works all the time is slower than it:
-  // there what the interfaces state stands, if it is more.
+  // If the sender mostly sleeps, the stream's rate is the network's. If it works all the time, the network is
+  // faster: then the stated rate of the interfaces counts, if it is higher.
   const bool network_bound = !by_cpu || slept->busy < 0.6;
   const double rate = std::clamp(slept->bytes_per_us, 0.01, 1e6);
   if (link != nullptr) {

@@ -1,22 +1,20 @@
-// What a probe measures inside a node: messages through shared memory, reads of a peer's memory, and pieces
-// that are handed over through mapped memory.
+#include "job/probe_intra.h"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
-
-#include "job/probe.h"
 
 namespace weft::job {
 namespace {
 
 constexpr size_t kEagerProbe = 16 << 10;
-// Reads of a peer's memory: what tells the system call from the bytes, and memory beyond the caches.
+// Lengths of reads: one that shows the cost of the system call, and ones inside and beyond the caches.
 constexpr size_t kShortRead = 64, kCachedRead = 256 << 10, kLargeRead = 16 << 20, kReducedPiece = 128 << 10;
 
 }  // namespace
 
-/// Median duration of reading from the peer's memory while it reads ours.
-Result<double> Probe::read_us(std::byte* into, const Reads& reads) {
+/// The median time of a read of the peer's memory while the peer reads this rank's.
+Result<double> IntraProbe::read_us(std::byte* into, const Reads& reads) {
   WEFT_TRY(meet());
   std::vector<double> durations;
   for (int i = 0; i <= reads.times; ++i) {
@@ -41,9 +39,9 @@ Result<double> Probe::read_us(std::byte* into, const Reads& reads) {
   return std::max(model::median(durations), 1e-3);
 }
 
-Status Probe::measure_reads(model::Memory* memory) {
+Status IntraProbe::measure_reads(model::Memory* memory) {
   if (!transport_.peer_mapping()->reads_peers()) {
-    // Long data is staged in windows that peers map: copied in, and out again.
+    // Long data is copied into a window that peers map, and out of it.
     if (memory != nullptr) {
       memory->peer_cached = memory->copy_cached / 2;
       memory->peer_written = memory->peer_cached;
@@ -68,7 +66,7 @@ Status Probe::measure_reads(model::Memory* memory) {
   const Result<double> pieces =
       read_us(theirs.data(), {.bytes = kReducedPiece, .times = 60, .span_bytes = kLargeRead});
   if (!pieces.ok()) return pieces.status();
-  // Neither goes on and frees its memory while the other reads.
+  // A rank must not free its memory while the other reads it.
   WEFT_TRY(meet());
   ours.take_back();
   if (memory == nullptr) return {};
@@ -76,7 +74,7 @@ Status Probe::measure_reads(model::Memory* memory) {
   const double rate = kCachedRead / std::max(*cached - *little, 1e-3);
   memory->peer_cached = model::plausible(rate, stated.peer_cached);
   memory->peer_us = std::clamp(*little, 0.1, 50.0);
-  // What writing costs where nobody has read is charged as such.
+  // The cost of writing alone is charged as a copy.
   const double own_us = kCachedRead / memory->copy_cached;
   memory->peer_written = std::min(
       model::plausible(kCachedRead / std::max(*written - *little - own_us, 1e-3), stated.mapped_cached),
@@ -89,16 +87,16 @@ Status Probe::measure_reads(model::Memory* memory) {
   return {};
 }
 
-/// Median of what it costs both ranks together to hand a piece over through mapped memory: one writes it into
-/// `theirs`, the other's window, and that copies it out of there. They do so at once, in both directions.
-Result<double> Probe::hand_over_us(std::byte* window, std::byte* theirs, const Pieces& pieces) {
+/// The median time that both ranks together take to hand a piece over through mapped memory. One rank writes
+/// it into the other's window, `theirs`, and the other copies it out. Both directions run at the same time.
+Result<double> IntraProbe::hand_over_us(std::byte* window, std::byte* theirs, const Pieces& pieces) {
   const auto [bytes, span, times] = pieces;
   std::vector<std::byte> from(span, std::byte{1}), into(span, std::byte{2});
-  const int warm = static_cast<int>(span / bytes);  // scratch is used again and again: its pages are there
+  const int warm = static_cast<int>(span / bytes);  // scratch is used many times, so its pages are mapped
   std::vector<double> durations;
   for (int i = 0; i < warm + times; ++i) {
     const size_t at = static_cast<size_t>(i) * bytes % span;
-    if (span == bytes) std::memset(from.data(), i, bytes);  // as fresh as what programs send
+    if (span == bytes) std::memset(from.data(), i, bytes);  // programs send data that they have just written
     WEFT_TRY(meet());
     const int64_t begin = now_ns();
     {
@@ -116,8 +114,8 @@ Result<double> Probe::hand_over_us(std::byte* window, std::byte* theirs, const P
   return std::max(model::median(durations), 1e-3);
 }
 
-/// Without memory for it, or where a rank cannot map the other's, what is stated stays.
-Status Probe::measure_mapped(model::Memory* memory) {
+/// If there is no memory, or a rank cannot map the other's, the stated rates stay.
+Status IntraProbe::measure_mapped(model::Memory* memory) {
   Exposed ours(*this, kLargeRead, Exposed::In::window);
   Result<bool> can = both(ours.data() != nullptr);
   if (!can.ok() || !*can) return can.status();
@@ -135,14 +133,13 @@ Status Probe::measure_mapped(model::Memory* memory) {
   return {};
 }
 
-Status Probe::measure_slices(std::byte* window, std::byte* theirs, model::Memory* memory) {
-  // What a rank puts there in an operation comes in slices; beyond the caches every slice is at another
-  // place.
+Status IntraProbe::measure_slices(std::byte* window, std::byte* theirs, model::Memory* memory) {
+  // An operation puts slices. Beyond the caches, every slice is at another place.
   constexpr size_t kSlice = 512 << 10;
   const auto measure = [&](double* rate, double copied, size_t piece, size_t span) -> Status {
     const Result<double> us = hand_over_us(window, theirs, {.bytes = piece, .span_bytes = span, .times = 31});
     if (!us.ok()) return us.status();
-    // The owner's copy out of its own memory is charged as such.
+    // The owner's copy out of its window is charged as a copy.
     const auto bytes = static_cast<double>(piece);
     if (rate != nullptr) *rate = model::plausible(bytes / std::max(*us - bytes / copied, *us / 3), *rate);
     return {};
@@ -158,7 +155,7 @@ Status Probe::measure_slices(std::byte* window, std::byte* theirs, model::Memory
   return {};
 }
 
-Status Probe::measure_intra(model::Machine* machine) {
+Status IntraProbe::measure(model::Machine* machine) {
   model::Link* const link = machine ? &machine->intra : nullptr;
   WEFT_TRY(measure_messages(link, 2000, 0.02));
   const size_t bytes = std::min(kEagerProbe, transport_.eager_bytes());

@@ -13,7 +13,8 @@
 #include "base/thread.h"
 #include "engine/context/context.h"
 #include "engine/run/communicator.h"
-#include "job/probe.h"
+#include "job/probe_inter.h"
+#include "job/probe_intra.h"
 #include "model/calibrate.h"
 #include "model/cores.h"
 #include "model/machine_cache.h"
@@ -26,14 +27,14 @@ namespace {
 using engine::Call;
 using engine::Lock;
 
-// A link that takes longer than this to be measured is broken or paused.
+// The longest measurement of a link that works.
 #if defined(__SANITIZE_THREAD__)
 constexpr double kProbeSeconds = 20;  // two threads that wait for each other take ten times as long
 #else
 constexpr double kProbeSeconds = 2;
 #endif
-// Meetings by one algorithm: a few µs for each rank, milliseconds where ranks share cores with other
-// programs.
+// Calls by one algorithm in which all ranks wait for all. One takes a few µs for each rank, and milliseconds
+// where ranks share cores with other programs.
 constexpr int kRow = 5, kMostRows = 21, kFewestRows = 3, kMeetingsOfOneRank = 400;
 constexpr int kMostPasses = 5, kPassesOfOneRank = 64;
 constexpr int kLargeJob = 32;  // ranks
@@ -42,16 +43,15 @@ constexpr int kBroadcasts = 512, kFewBroadcasts = 128;
 constexpr int kStreaksBetweenNodes = 5, kSomeCalls = 16;
 constexpr const char *kRing = "ring", *kStar = "one_hop";
 constexpr const char* kReading = "direct";
-// What is long enough to leave caches, and not.
+// Lengths beyond the caches, and inside them.
 constexpr size_t kMedium = 256 << 10, kLongest = 4 << 20;
 constexpr int kLongRows = 7;
-constexpr int kMostOfACore = 4;  // ranks: with more it takes too long
+constexpr int kMostOfACore = 4;  // ranks on a core; more would take too long
 
-/// Ranks that share cores, on some machine: up to kMostOfACore each, or more.
+/// Whether ranks share cores: up to kMostOfACore on one, or more.
 enum class Crowd : uint8_t { none, small, large };
 
-/// What this process has measured, by the file that it would be kept in: for a cache that is switched off or
-/// cannot be written, and so that `refresh` refreshes once.
+/// What this process has measured, by the name of the cache's file: `refresh` measures once.
 ForkSafeMutex measured_mutex;
 std::map<std::string, model::Machine>& measured() WEFT_REQUIRES(measured_mutex) {
   static std::map<std::string, model::Machine> machines;
@@ -65,14 +65,14 @@ int usable_cores(const Fabric& fabric, const topology::Host& host) {
   return std::max(static_cast<int>(host.cpu_quota > 0 ? std::min(cpus, host.cpu_quota) : cpus), 1);
 }
 
-/// The cores of a node are those of the machine that its ranks have a right to: pretended nodes share them.
+/// The cores that the node's ranks may use. Pretended nodes of a machine share them.
 void share_cores(model::Machine& machine, const Fabric& fabric, const topology::Host& host) {
   machine.cores = std::max(static_cast<double>(usable_cores(fabric, host)) * local_ranks(fabric) /
                                std::max(fabric.ranks_on_machine(), 1),
                            0.01);
 }
 
-/// Whether the first node-mate of this rank, which links are measured with, is a thread of its process.
+/// Whether the rank's first local peer, with which links are measured, is a thread of its process.
 bool has_threads(const Fabric& fabric) {
   for (int rank = 0; rank < fabric.layout().ranks(); ++rank) {
     transport::Transport* const route = fabric.route(rank);
@@ -90,12 +90,11 @@ model::Machine stated_machine(const Fabric& fabric, const topology::Host& host) 
 
 /// The smallest AllReduce, of `word`.
 Call meeting(int32_t& word) {
-  Call call;
-  call.collective = plan::Collective::all_reduce;
-  call.send = call.recv = &word;
-  call.count = 1;
-  call.type = device::DataType::int32;
-  return call;
+  return {.collective = plan::Collective::all_reduce,
+          .send = &word,
+          .recv = &word,
+          .count = 1,
+          .type = device::DataType::int32};
 }
 
 void wait_for_all(Communicator& comm, Status& status) {
@@ -111,8 +110,8 @@ Rows short_rows(const Communicator& comm) {
   return {std::clamp(kMeetingsOfOneRank / kRow / comm.size(), kFewestRows, kMostRows), kRow};
 }
 
-/// How long a call by `algorithm` takes in which all wait for all: the median of several rows, as reading the
-/// clock takes a good part of a short one. A collective.
+/// How long a call by `algorithm` takes in which all ranks wait for all. It is the median of several series,
+/// since reading the clock takes a good part of a short call. A collective.
 model::Observation observe(Communicator& comm, const Call& call, const char* algorithm, Rows rows,
                            Status& status) {
   comm.pin(*model::parse_pins(fmt::format("{}={}", plan::name_of(call.collective), algorithm)));
@@ -145,10 +144,9 @@ Call message(int32_t& word) {
   return call;
 }
 
-/// How long a Broadcast by `algorithm` takes in a long streak, in which its root soon waits for room. It is
-/// the time that a long streak takes longer than a short one: the first message has to come down the whole
-/// tree, and all ranks meet after each streak. The median of `streaks` of both. A collective; adds nothing if
-/// it takes no time.
+/// How long a Broadcast by `algorithm` takes in a long streak, in which its root soon waits for room: by the
+/// difference between long and short streaks, since all ranks meet after each. The median of `streaks`. A
+/// collective.
 void observe_streak(Communicator& comm, const Call& call, const char* algorithm, int streaks,
                     std::vector<model::Observation>& observations, Status& status) {
   comm.pin(*model::parse_pins(fmt::format("broadcast={}", algorithm)));
@@ -175,9 +173,8 @@ void observe_streak(Communicator& comm, const Call& call, const char* algorithm,
                           }});
 }
 
-/// What a call takes at the root of back-to-back Broadcasts down a chain, who waits for nobody, with a
-/// message that shares a write; what others measure is of no use. The median of some calls together, most of
-/// which fall between two writes. A collective.
+/// The time of a call at the root of back-to-back Broadcasts down a chain. The root waits for no rank, and
+/// its messages share writes. The median of several calls together. A collective.
 double root_us(Communicator& comm, const Call& call, Status& status) {
   comm.pin(*model::parse_pins(fmt::format("broadcast={}", kRing)));
   std::vector<double> times;
@@ -192,7 +189,7 @@ double root_us(Communicator& comm, const Call& call, Status& status) {
   return status.ok() ? model::median(times) : 0;
 }
 
-/// Whether messages of bursts share writes, while it lives.
+/// Sets whether messages of bursts share writes, until its end.
 class WriteSharing {
  public:
   WriteSharing(Context& context, bool gathers) : context_(context) { set(gathers); }
@@ -209,8 +206,8 @@ class WriteSharing {
   Context& context_;
 };
 
-/// Calls that move long data, by which ranks that share cores tell what is left of their caches, and what it
-/// costs there to read from each other and to hand over. A collective.
+/// Calls that move long data. They show how much of the caches is left to ranks that share cores, and what
+/// reads from each other and handing over cost there. A collective.
 model::LongObservations observe_long(Communicator& comm, Status& status) {
   model::LongObservations observations;
   const auto ranks = static_cast<size_t>(comm.size());
@@ -231,8 +228,8 @@ model::LongObservations observe_long(Communicator& comm, Status& status) {
   return observations;
 }
 
-/// What calls, waits, messages among all and reads of peers' memory cost, from how long whole operations
-/// take. A collective; `machine` is null on all but rank 0, who only take part.
+/// Derives the costs of calls, waits, messages and reads of peers' memory from the times of whole operations.
+/// A collective; `machine` is null on all ranks but rank 0.
 void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, model::Machine* machine,
                         Status& status) {
   int32_t word = 1;
@@ -241,7 +238,7 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   const bool small_job = comm.size() <= kLargeJob;
   const bool small_node = one_machine && small_job && comm.members().layout().nodes() == 1;
   const bool shares_cores = crowded && one_machine && small_job;
-  // Times depend on who shares a core with whom: all go where the model has them.
+  // Times depend on which ranks share a core. Each rank goes to the core that the model assumes.
   const int core =
       shares_cores && settings().pin
           ? model::core_of(comm.context().machine().machine, comm.members().layout(), comm.context().rank())
@@ -249,9 +246,8 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   std::optional<KeptOnCpu> kept(std::in_place, core, comm.context().fabric().cpus_on_machine());
   const Rows rows = short_rows(comm);
 
-  // In large jobs a meeting and its simulation take long, and messages are a small part of it. Where ranks
-  // share cores, exchanges alone do not tell turns from messages: hops one way take more of these for each of
-  // those.
+  // In large jobs such calls and their simulation take long, and messages are a small part of them. Where
+  // ranks share cores, one-way hops take more turns for each message than exchanges.
   std::vector<const char*> algorithms{"recursive_doubling"};
   if (small_job) algorithms.emplace_back("one_hop");
   if (small_job && crowded)
@@ -260,8 +256,8 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   std::vector<model::Observation> meetings;
   std::erase_if(algorithms, [&](const char* name) {
     return !comm.plans().can(comm.plans().request_for(meets), name);
-  });  // in strict order, say
-  // Where ranks share cores they take as long for some milliseconds, and then another time.
+  });  // for example in strict order
+  // Where ranks share cores, times stay alike for some milliseconds and then change.
   const int passes = crowded ? std::clamp(kPassesOfOneRank / comm.size(), 1, kMostPasses) : 1;
   std::vector<std::vector<double>> took(algorithms.size());
   for (int pass = 0; pass < passes; ++pass) {
@@ -272,8 +268,8 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
       meetings[i].measured_us = model::median(took[i]);
     }
   }
-  // In a chain all do the same, and in a star its root does the most. On a network that is slower than its
-  // ranks a streak's messages gather in front of it, and tell nothing of others.
+  // In a chain all ranks do the same; in a star the root does the most. On a network that is slower than its
+  // ranks, the messages of a streak queue up in front of it and show nothing.
   std::vector<model::Observation> told, gathered;
   const bool rows_count =
       !meetings.empty() && comm.plans().can(comm.plans().request_for(message(word)), kRing);
@@ -321,14 +317,17 @@ void measure_operations(Communicator& comm, Crowd crowd, bool slow_network, mode
   *machine = model::calibrate_memory(*machine, longer);
 }
 
-/// What rank 0 and one peer measure of the link between them; both call it. Null `into`: the peer.
+/// Rank 0 and one peer measure the link between them; both call it. `into` is null on the peer.
 Status measure_link(Context& context, ProbeInbox& inbox, uint32_t comm, int peer, bool intra,
                     model::Machine* into, std::string& doubt) {
-  Probe probe(context, inbox, comm, peer, Deadline::in_seconds(kProbeSeconds));
-  const Status measured = intra ? probe.measure_intra(into) : probe.measure_inter(into);
-  if (doubt.empty() && !probe.doubt().empty())
-    doubt = fmt::format("{} {}", intra ? "inside a node" : "between nodes", probe.doubt());
-  return measured;
+  const auto measure = [&](auto probe, std::string_view where) {
+    Status measured = probe.measure(into);
+    if (doubt.empty() && !probe.doubt().empty()) doubt = fmt::format("{} {}", where, probe.doubt());
+    return measured;
+  };
+  const Deadline deadline = Deadline::in_seconds(kProbeSeconds);
+  return intra ? measure(IntraProbe(context, inbox, comm, peer, deadline), "inside a node")
+               : measure(InterProbe(context, inbox, comm, peer, deadline), "between nodes");
 }
 
 }  // namespace
@@ -446,7 +445,7 @@ Status measure_machine(Context& context, Communicator& comm) {
   const Result<topology::Host>& host = topology::discover_host();
   const int64_t begin = now_ns();
   model::Machine machine = context.machine().machine;
-  ProbeInbox inbox(context);  // from before the first meeting on: a peer may be ahead
+  ProbeInbox inbox(context);  // before the first probe: a peer may be ahead
 
   Status met;
   wait_for_all(comm, met);
@@ -468,14 +467,14 @@ Status measure_machine(Context& context, Communicator& comm) {
           "never does",
           peer, measured.message());
   };
-  // What all take part in, all must agree on.
+  // All ranks must agree on what all take part in.
   const auto agree = [&](bool mine) {
     int32_t word = mine ? 1 : 0;
     if (met.ok()) met = comm.run(meeting(word));
     return word > 0;
   };
   if (local_ranks(fabric) > 1) probe(layout.on_node(0)[1], true);
-  // Who is measured next begins when this is over, not to take anybody's core.
+  // The next link is measured when this one is done, so that no rank takes another's core.
   const bool crowded = agree(fabric.oversubscribed());
   const bool large = agree(fabric.ranks_on_machine() > kMostOfACore * fabric.cpus_on_machine());
   if (layout.nodes() > 1) probe(layout.on_node(1)[0], false);
