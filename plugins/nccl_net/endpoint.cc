@@ -104,7 +104,7 @@ Result<transport::GpuDirect*> Endpoint::gpu_direct() {
   return direct;
 }
 
-Status Endpoint::writes_in_order() const { return ofi_->writes_in_order(); }
+Status Endpoint::writes_in_order() const { return ofi_->rails().writes_in_order(); }
 
 // ---- Who is there
 
@@ -231,12 +231,12 @@ bool Endpoint::take_back(int peer, transport::Completion& completion, bool close
     while (status_.ok() && !deadline.passed(events_) && busy())
       if (poll().ok()) sched_yield();
   };
-  if (ofi_ && !closed) wait_while([&] { return !completion.done && ofi_->carries(completion); });
+  if (ofi_ && !closed) wait_while([&] { return !completion.done && ofi_->puts().carries(completion); });
   if (completion.done) return true;
   forget(completion);
   if (!ofi_) return false;
-  wait_while([&] { return ofi_->reads_forgotten(peer); });
-  if (status_.ok() && ofi_->reads_forgotten(peer))
+  wait_while([&] { return ofi_->puts().reads_forgotten(peer); });
+  if (status_.ok() && ofi_->puts().reads_forgotten(peer))
     break_down(
         weft::fail(Code::aborted,
                    "a buffer was taken away while it was being sent, and the network did not let go of "
@@ -248,17 +248,17 @@ bool Endpoint::take_back(int peer, transport::Completion& completion, bool close
 double Endpoint::patience_s() const { return answers_ ? kPatience_s : 0; }
 
 bool Endpoint::exposed_elsewhere(const transport::RemoteBuffer& buffer) const {
-  return ofi_ && ofi_->exposed_elsewhere(buffer);
+  return ofi_ && ofi_->rails().exposed_elsewhere(buffer);
 }
 
 bool Endpoint::is_written(int peer, uint32_t connection) const {
-  return ofi_ && ofi_->is_writing(peer, connection);
+  return ofi_ && ofi_->incoming().is_writing(peer, connection);
 }
 
 void Endpoint::finish_writes(int peer, uint32_t connection, bool reachable) {
   if (!ofi_) return;
   QuietDeadline deadline(kTakeBack_s);
-  const auto written = [&] { return status_.ok() && ofi_->may_be_writing(peer, connection); };
+  const auto written = [&] { return status_.ok() && ofi_->incoming().may_be_writing(peer, connection); };
   // What is announced is known after a poll.
   for (int polls = 0; !reachable && status_.ok() && (polls < kTellingPolls || written()); ++polls) {
     if (deadline.passed(events_)) break;

@@ -210,7 +210,7 @@ TEST_F(GpuDirect, AKeyEndsWithItsMemory) {
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(first_key(*again), first_key(*first)) << "the kept registration covers it";
   transport.unexpose(*again);
-  EXPECT_EQ(transport.gpu_registrations().hits, 1u);
+  EXPECT_EQ(transport.rails().gpu_registrations().hits, 1u);
   buffer->free();
   const auto of_nothing = transport.expose_gpu(const_cast<void*>(address), 1000);
   EXPECT_EQ(of_nothing.status().code(), Code::invalid_pointer);
@@ -220,7 +220,7 @@ TEST_F(GpuDirect, AKeyEndsWithItsMemory) {
   auto fresh = transport.expose_gpu(buffer->data(), 1 << 20);
   ASSERT_TRUE(fresh.ok());
   EXPECT_NE(first_key(*fresh), first_key(*first));
-  EXPECT_EQ(transport.gpu_registrations().stale, 1u);
+  EXPECT_EQ(transport.rails().gpu_registrations().stale, 1u);
   transport.unexpose(*fresh);
   const uint64_t open = GpuNetwork::open_registrations();
   transport.drop_unexposed_gpu();

@@ -16,7 +16,7 @@ TEST(Probe, LeavesNothingRegistered) {
     if (ofi == nullptr) GTEST_SKIP() << "an earlier test has chosen another network";
     const auto live = [&] {
       const Lock lock = context.lock();
-      return ofi->registrations().live;
+      return ofi->rails().registrations().live;
     };
     const size_t before = live();
     job::ProbeInbox inbox(context);

@@ -86,9 +86,9 @@ TEST_P(OfiPair, LargePutsComeWhole) {
       EXPECT_TRUE(holds(window.data(), bytes, 0, 1, 7));
     }
     b_->unexpose(*target);
-    EXPECT_EQ(a_->registrations().live, 0u);
-    EXPECT_EQ(b_->registrations().live, 0u);
-    EXPECT_EQ(a_->registrations().misses, messages_only ? 0u : 2u);
+    EXPECT_EQ(a_->rails().registrations().live, 0u);
+    EXPECT_EQ(b_->rails().registrations().live, 0u);
+    EXPECT_EQ(a_->rails().registrations().misses, messages_only ? 0u : 2u);
   }
 }
 
@@ -157,14 +157,15 @@ TEST_P(OfiPair, TellsWhetherAPutMayBeComingIn) {
   b_sink_.on_arrived = [&](int, const Envelope&, const void*) { ++arrived; };
   Result<RemoteBuffer> target = b_->expose(window.data(), window.size());
   ASSERT_TRUE(target.ok());
-  EXPECT_FALSE(b_->may_be_writing(0, 0));
+  EXPECT_FALSE(b_->incoming().may_be_writing(0, 0));
   Completion done, never;
   ASSERT_TRUE(put_both(source, *target, 1, &done));
   ASSERT_TRUE(until([&] { return *first == 'x'; }));
-  EXPECT_EQ(b_->may_be_writing(0, 0), arrived == 0);
-  EXPECT_FALSE(b_->may_be_writing(0, 1)) << "puts of another communicator are no concern of this one's";
+  EXPECT_EQ(b_->incoming().may_be_writing(0, 0), arrived == 0);
+  EXPECT_FALSE(b_->incoming().may_be_writing(0, 1))
+      << "puts of another communicator are no concern of this one's";
   ASSERT_TRUE(until([&] { return arrived == 1 && done.done; }));
-  EXPECT_FALSE(b_->may_be_writing(0, 0));
+  EXPECT_FALSE(b_->incoming().may_be_writing(0, 0));
 
   if (b_->describe().find("ofi_rxm") != std::string::npos) return;  // which says nothing of what it gives up
   source.assign(source.size(), 'y');
@@ -172,8 +173,8 @@ TEST_P(OfiPair, TellsWhetherAPutMayBeComingIn) {
   ASSERT_TRUE(until([&] { return *first == 'y'; }));
   a_.reset();  // in the middle of it
   const Deadline deadline = Deadline::in_seconds(kPatienceS);
-  while (b_->may_be_writing(0, 0) && !deadline.passed()) ASSERT_TRUE(b_->poll(b_sink_).ok());
-  EXPECT_FALSE(b_->may_be_writing(0, 0)) << "nobody is left who could";
+  while (b_->incoming().may_be_writing(0, 0) && !deadline.passed()) ASSERT_TRUE(b_->poll(b_sink_).ok());
+  EXPECT_FALSE(b_->incoming().may_be_writing(0, 0)) << "nobody is left who could";
 }
 
 TEST_P(OfiPair, TellsWhetherPagesAreExposedTwice) {
@@ -181,12 +182,12 @@ TEST_P(OfiPair, TellsWhetherPagesAreExposedTwice) {
   std::vector<char> window(1 << 20);
   Result<RemoteBuffer> one = b_->expose(window.data(), window.size());
   ASSERT_TRUE(one.ok());
-  EXPECT_FALSE(b_->exposed_elsewhere(*one));
+  EXPECT_FALSE(b_->rails().exposed_elsewhere(*one));
   Result<RemoteBuffer> other = b_->expose(window.data() + 1000, 1000);
   ASSERT_TRUE(other.ok());
-  EXPECT_TRUE(b_->exposed_elsewhere(*one));
+  EXPECT_TRUE(b_->rails().exposed_elsewhere(*one));
   b_->unexpose(*other);
-  EXPECT_FALSE(b_->exposed_elsewhere(*one));
+  EXPECT_FALSE(b_->rails().exposed_elsewhere(*one));
 }
 
 TEST_P(OfiPair, TakesMessagesAsLongAsPlannersExpect) {
@@ -373,13 +374,13 @@ TEST_P(OfiPair, SaysWhetherForgottenSourcesAreStillRead) {
   ASSERT_TRUE(until([&] { return done[0].done; }));
   ASSERT_TRUE(put_all(*a_, a_sink_, 1, envelope_of(1, source.size()), source.data(), *target, 0, &done[1]));
   EXPECT_FALSE(a_->reads_forgotten()) << "nothing is forgotten yet";
-  EXPECT_TRUE(a_->carries(done[1]));
-  EXPECT_FALSE(a_->carries(done[0])) << "it is over";
+  EXPECT_TRUE(a_->puts().carries(done[1]));
+  EXPECT_FALSE(a_->puts().carries(done[0])) << "it is over";
   a_->forget(&done[1], &done[1] + 1);
-  EXPECT_FALSE(a_->carries(done[1])) << "nothing will set it";
+  EXPECT_FALSE(a_->puts().carries(done[1])) << "nothing will set it";
   EXPECT_TRUE(a_->reads_forgotten());
-  EXPECT_TRUE(a_->reads_forgotten(1));
-  EXPECT_FALSE(a_->reads_forgotten(0)) << "that is this rank itself";
+  EXPECT_TRUE(a_->puts().reads_forgotten(1));
+  EXPECT_FALSE(a_->puts().reads_forgotten(0)) << "that is this rank itself";
   ASSERT_TRUE(until([&] { return a_->idle(); }));
   EXPECT_FALSE(a_->reads_forgotten());
 }

@@ -1,10 +1,6 @@
-// The libfabric transport: opening and closing, addresses, exposed memory, sleeping. ofi_outgoing.cc sends,
-// ofi_incoming.cc receives.
 #include "transport/ofi.h"
 
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
-#include <time.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstring>
@@ -19,10 +15,6 @@ using namespace ofi;
 
 namespace {
 
-constexpr size_t kPoolBytes = 2 << 20;  // of send buffers and of receive buffers, each, on a rail
-constexpr int64_t kShortestNapNs = 50'000;
-constexpr int64_t kLongestNapNs = 1'000'000;    // where nothing else wakes
-constexpr int64_t kLongestDozeNs = 10'000'000;  // where almost everything does
 constexpr uint32_t kAddressMagic = 0x57656633;  // "Wef3"
 
 /// Appends plain values to an address, and takes them off again.
@@ -58,27 +50,29 @@ class AddressReader {
   std::span<const std::byte> in_;
 };
 
-std::string_view provider_of(const Rail& rail) { return rail.info().fabric_attr->prov_name; }
+struct DroppingSink final : Sink {
+  void* place(int, const Envelope&) override { return nullptr; }
+  void arrived(int, const Envelope&, const void*) override {}
+  void lost(int, const Status&) override {}
+};
 
 }  // namespace
 
 OfiTransport::OfiTransport(int rank, int ranks, const Options& options)
     : rank_(rank),
       ranks_(ranks),
-      options_(options),
-      immediate_(ranks, options.sequence_bits),
       token_(std::random_device{}()),
-      peers_(static_cast<size_t>(ranks)),
-      next_messages_rail_(static_cast<size_t>(rank)),
-      next_puts_rail_(static_cast<size_t>(rank)) {}
+      message_credit_(options.message_credit),
+      rails_(options),
+      peers_(rank, ranks),
+      messages_(rails_, peers_, rank, options.careful, [this] { return reap(); }),
+      puts_(rails_, peers_, messages_, Immediate(ranks, options.sequence_bits), rank, message_limit_),
+      incoming_(rails_, peers_, messages_, Immediate(ranks, options.sequence_bits), token_,
+                options.message_credit),
+      naps_(rails_) {}
 
-// No endpoint that could touch memory may be left when the registrations go. Only registrations that are
-// bound to an endpoint go before it.
-OfiTransport::~OfiTransport() {
-  const bool bound = !rails_.empty() && rails_.front()->registration_domain().endpoint;
-  if (bound) return;
-  for (auto& rail : rails_) rail->close_endpoint();
-}
+// No endpoint that could touch memory may be left when the registrations go.
+OfiTransport::~OfiTransport() { rails_.close_endpoints(); }
 
 Result<std::unique_ptr<OfiTransport>> OfiTransport::create(int rank, int ranks, const Options& options) {
   if (ranks < 1 || rank < 0 || rank >= ranks)
@@ -87,48 +81,13 @@ Result<std::unique_ptr<OfiTransport>> OfiTransport::create(int rank, int ranks, 
     return fail(Code::invalid_argument, "local rank is {}, must be in [0, {})", options.local_rank,
                 options.local_ranks);
   std::unique_ptr<OfiTransport> transport(new OfiTransport(rank, ranks, options));
-  WEFT_TRY(transport->open_rails());
+  WEFT_TRY(transport->rails_.open(ranks));
+  transport->message_limit_ = transport->rails_.message_limit();
   if (const size_t bytes = transport->address().size(); bytes > kAddressBytes)
     return fail(Code::unsupported, "{} has addresses of {} bytes, Weft takes {}", transport->describe(),
                 bytes, kAddressBytes);
-  WEFT_TRY(transport->open_wakeups());
+  WEFT_TRY(transport->naps_.open());
   return transport;
-}
-
-Status OfiTransport::open_rails() {
-  Result<std::vector<Info>> infos = choose_rails(options_);
-  if (!infos) return infos.status();
-  if (options_.cuda_device < 0) {
-    why_no_gpu_ = fail(Code::unsupported, "libfabric was not asked for it");
-    return open_rails(infos.take());
-  }
-  why_no_gpu_ = open_rails_for_gpu(*infos);
-  return why_no_gpu_.ok() ? Status() : open_rails(infos.take());
-}
-
-Status OfiTransport::open_rails(std::vector<Info> infos) {
-  net_ = net_of_provider(infos.front()->fabric_attr->prov_name);
-  const size_t message_bytes = net_eager_bytes(net_, options_.eager_bytes) + sizeof(Header);
-  const std::string_view provider = infos.front()->fabric_attr->prov_name;
-  greets_ = provider == "net" || provider.starts_with("tcp");
-  rma_ = !options_.messages_only;
-  message_limit_ = SIZE_MAX;
-  std::vector<RegistrationDomain> domains;
-  for (Info& info : infos) {
-    rma_ = rma_ && writes_with_data(*info);
-    Result<std::unique_ptr<Rail>> rail =
-        Rail::open(std::move(info), options_.expected_peers ? options_.expected_peers : ranks_, message_bytes,
-                   kPoolBytes, options_.ordered_writes);
-    if (!rail) return rail.status();
-    if ((*rail)->message_bytes() <= sizeof(Header))
-      return fail(Code::unsupported, "libfabric {} takes messages of only {} bytes", provider_of(**rail),
-                  (*rail)->message_bytes());
-    message_limit_ = std::min(message_limit_, (*rail)->message_bytes() - sizeof(Header));
-    rails_.push_back(rail.take());
-    domains.push_back(rails_.back()->registration_domain());
-  }
-  registrations_ = std::make_unique<RegistrationCache>(std::move(domains));
-  return {};
 }
 
 std::vector<std::byte> OfiTransport::address() const {
@@ -136,18 +95,18 @@ std::vector<std::byte> OfiTransport::address() const {
   out.number(kAddressMagic);
   out.number(token_);
   out.number(static_cast<uint32_t>(message_limit_));
-  out.number(why_no_gpu_.ok());
-  out.number(static_cast<uint32_t>(std::min<uint64_t>(options_.message_credit, UINT32_MAX)));
-  out.field(std::as_bytes(std::span(provider_of(*rails_.front()))));
+  out.number(rails_.why_no_gpu().ok());
+  out.number(static_cast<uint32_t>(std::min<uint64_t>(message_credit_, UINT32_MAX)));
+  out.field(std::as_bytes(std::span(rails_.provider())));
   out.number(static_cast<uint32_t>(rails_.size()));
-  for (const auto& rail : rails_) out.field(rail->name());
+  for (const auto& rail : rails_.all()) out.field(rail->name());
   std::vector<std::byte> bytes = out.take();
   bytes.resize(std::max(bytes.size(), kAddressBytes));
   return bytes;
 }
 
 Status OfiTransport::connect(std::vector<std::vector<std::byte>> by_rank) {
-  if (by_rank.size() != peers_.size())
+  if (by_rank.size() != peers_.all().size())
     return fail(Code::invalid_argument, "{} addresses were given for {} ranks", by_rank.size(), ranks_);
   for (size_t rank = 0; rank < by_rank.size(); ++rank)
     WEFT_TRY(introduce(static_cast<int>(rank), by_rank[rank], static_cast<uint32_t>(rank_)));
@@ -158,7 +117,7 @@ Status OfiTransport::introduce(int rank, std::span<const std::byte> address, uin
   if (rank < 0 || rank >= ranks_)
     return fail(Code::invalid_argument, "peer is {}, must be in [0, {})", rank, ranks_);
   AddressReader in(address);
-  Peer& peer = peers_[static_cast<size_t>(rank)];
+  Peer& peer = peers_[rank];
   uint32_t magic = 0, limit = 0, takes_gpu = 0, credit = 0, rails = 0;
   std::vector<std::byte> theirs;
   bool good = in.number(magic) && magic == kAddressMagic && in.number(peer.token) && in.number(limit) &&
@@ -167,7 +126,7 @@ Status OfiTransport::introduce(int rank, std::span<const std::byte> address, uin
   peer.names.resize(good ? rails : 0);
   for (auto& name : peer.names) good = good && in.field(name);
   if (!good) return fail(Code::protocol_error, "what rank {} sent is no libfabric address of Weft", rank);
-  const std::string_view provider = provider_of(*rails_.front());
+  const std::string_view provider = rails_.provider();
   const std::string_view their_provider(reinterpret_cast<const char*>(theirs.data()), theirs.size());
   if (their_provider != provider)
     return fail(Code::protocol_error, "rank {} uses libfabric provider {}, rank {} uses {}: set one for all",
@@ -178,139 +137,134 @@ Status OfiTransport::introduce(int rank, std::span<const std::byte> address, uin
   peer.message_credit = credit > 0 ? credit : UINT64_MAX;
   peer.names.resize(std::min(peer.names.size(), rails_.size()));
   peer.routes.assign(peer.names.size(), FI_ADDR_UNSPEC);
-  peer.met = greets_ ? 0 : peer.all_rails();
+  peer.met = rails_.greets() ? 0 : peer.all_rails();
   return {};
 }
 
-std::string OfiTransport::describe() const {
-  const Rail& first = *rails_.front();
-  if (rails_.size() == 1)
-    return fmt::format("libfabric {} over {}", provider_of(first), first.info().domain_attr->name);
-  return fmt::format("libfabric {}, {} rails", provider_of(first), rails_.size());
+// ---- Sending
+
+Result<Progress> OfiTransport::send(int peer, const Envelope& envelope, const void* payload) {
+  WEFT_TRY(peers_.check(peer));
+  if (envelope.bytes > eager_bytes())
+    return fail(Code::invalid_argument, "a message has {} bytes, at most {} fit", envelope.bytes,
+                eager_bytes());
+  Peer& to = peers_[peer];
+  if (to.messages_sent - to.messages_taken > to.message_credit) return messages_.refuse();
+  Header header;
+  header.envelope = envelope;
+  Result<Progress> outcome = messages_.post(peer, header, payload, envelope.bytes);
+  if (outcome && *outcome == Progress::accepted) {
+    to.messages_sent += message_cost(envelope.bytes);
+    ++counters_.messages_sent;
+    counters_.payload_bytes_sent += envelope.bytes;
+  }
+  return outcome;
 }
 
-Status OfiTransport::check_peer(int peer) const {
-  if (peer < 0 || peer >= ranks_ || peer == rank_)
-    return fail(Code::invalid_argument, "peer is {}, must be another rank than {} in [0, {})", peer, rank_,
-                ranks_);
-  const Peer& to = peers_[static_cast<size_t>(peer)];
-  if (to.routes.empty())
-    return fail(Code::invalid_usage, "the address of rank {} is not known: connect() first", peer);
-  return to.lost;
+Result<Progress> OfiTransport::start_put(int peer, const Envelope& envelope, const void* source, bool of_gpu,
+                                         size_t bytes, const RemoteBuffer& target, uint64_t offset,
+                                         Completion* done) {
+  Result<Progress> outcome = puts_.start(peer, envelope, source, of_gpu, bytes, target, offset, done);
+  if (outcome && *outcome == Progress::accepted) {
+    ++counters_.puts;
+    counters_.payload_bytes_sent += bytes;
+  }
+  return outcome;
 }
 
-Result<RemoteBuffer> OfiTransport::expose(void* address, size_t bytes) {
-  if (bytes == 0 || !rma_)
-    return RemoteBuffer{.address = reinterpret_cast<uint64_t>(address), .bytes = bytes};
-  Result<Registration*> registration = registrations_->acquire(address, bytes);
-  if (!registration) return registration.status();
-  return hold_exposure(*registrations_, *registration, address, bytes);
+Result<Progress> OfiTransport::put(int peer, const Envelope& envelope, const void* source, size_t bytes,
+                                   const RemoteBuffer& target, uint64_t offset, Completion* done) {
+  return start_put(peer, envelope, source, false, bytes, target, offset, done);
 }
 
-RemoteBuffer OfiTransport::hold_exposure(RegistrationOwner& owner, Registration* registration, void* address,
-                                         size_t bytes) {
-  Keys keys;
-  for (size_t rail = 0; rail < rails_.size(); ++rail) keys.rails[rail] = registration->key(rail);
-  keys.base = rails_.front()->virtual_addresses() ? 0 : registration->base();
-  keys.exposure = next_exposure_++;
-  exposures_.emplace(keys.exposure, RegistrationHold(owner, registration));
-  return {reinterpret_cast<uint64_t>(address), bytes, TransportKeys(keys)};
+Result<Progress> OfiTransport::put_gpu(int peer, const Envelope& envelope, const void* source, size_t bytes,
+                                       const RemoteBuffer& target, uint64_t offset, Completion* done) {
+  WEFT_TRY(Status(rails_.why_no_gpu()));
+  if (bytes > 0 && !rails_.reachable_by_writes(target))
+    return fail(Code::invalid_usage, "rank {} has not registered the target of a put of GPU memory", peer);
+  return start_put(peer, envelope, source, true, bytes, target, offset, done);
 }
 
-void OfiTransport::unexpose(const RemoteBuffer& buffer) { exposures_.erase(buffer.keys.as<Keys>().exposure); }
-
-bool OfiTransport::exposed_elsewhere(const RemoteBuffer& buffer) const {
-  const auto exposure = exposures_.find(buffer.keys.as<Keys>().exposure);
-  return exposure != exposures_.end() && exposure->second->users() > 1;
+Status OfiTransport::gpu_direct_with(int peer) const {
+  if (!rails_.why_no_gpu().ok() || peer == rank_) return rails_.why_no_gpu();
+  if (peers_[peer].takes_gpu) return {};
+  return fail(Code::unsupported, "rank {} does not offer it; its log says why (WEFT_LOG=info)", peer);
 }
 
-Status OfiTransport::writes_in_order() const {
-  for (const auto& rail : rails_) WEFT_TRY(Status(rail->writes_in_order()));
+// ---- Polling
+
+// Completions take effect at once, deliveries wait for poll(). So send() and put() may reap, and the Sink may
+// send.
+Result<int> OfiTransport::reap() {
+  int reaped = 0;
+  for (auto& rail : rails_.all()) {
+    events_.clear();
+    Result<int> count = rail->reap(events_);
+    if (!count) return count;
+    reaped += *count;
+    for (Event& event : events_) settle(*rail, event);
+  }
+  return reaped;
+}
+
+void OfiTransport::settle(Rail& rail, Event& event) {
+  switch (event.kind) {
+    case Event::Kind::received: return incoming_.received(rail, event.operation, event.bytes);
+    case Event::Kind::remotely_written: return incoming_.written(event.immediate);
+    case Event::Kind::sent: return messages_.left(event.number);
+    case Event::Kind::wrote: return puts_.stripe_over(*event.put);
+    case Event::Kind::cut_off: return incoming_.cut_off(event);
+    case Event::Kind::failed: break;
+  }
+  // A failed receive names no sender, and a failed greeting is repeated.
+  if (event.peer >= 0) peers_.lose(event.peer, event.why);
+  else log::info("{}", event.why.message());
+  if (event.number > 0) messages_.left(event.number);
+  if (event.put) puts_.stripe_over(*event.put);
+}
+
+Result<int> OfiTransport::poll(Sink& sink) {
+  Result<int> events = reap();
+  if (!events) return events;
+  WEFT_TRY(incoming_.deliver_all(sink));
+  if (puts_.any_unposted()) puts_.advance_all();
+  if (incoming_.owes_acknowledgement()) incoming_.acknowledge_due(sink);
+  for (int peer : peers_.take_losses()) {
+    sink.lost(peer, peers_[peer].lost);
+    ++*events;
+  }
+  if (*events > 0) naps_.shorten();
+  return events;
+}
+
+bool OfiTransport::idle() const {
+  return puts_.under_way() == 0 && !incoming_.owes_acknowledgement() &&
+         std::ranges::all_of(rails_.all(), [](const auto& rail) { return rail->idle(); });
+}
+
+Status OfiTransport::flush(Deadline deadline) {
+  DroppingSink sink;
+  while (!idle() || incoming_.awaits_acknowledgement()) {
+    Result<int> events = poll(sink);
+    if (!events) return events.status();
+    if (*events > 0) continue;
+    if (deadline.passed() && idle()) break;
+    if (deadline.passed())
+      return fail(Code::timeout, "{}: {} puts and some messages have not left in time", describe(),
+                  puts_.under_way());
+    sched_yield();
+  }
   return {};
-}
-
-bool OfiTransport::reachable_by_writes(const RemoteBuffer& target) const {
-  return rma_ && target.keys.as<Keys>().exposure != 0;
-}
-
-uint64_t OfiTransport::write_address(const RemoteBuffer& target, uint64_t offset) {
-  return target.address + offset - target.keys.as<Keys>().base;
-}
-
-OfiTransport::RegistrationStatistics OfiTransport::registrations() const {
-  const RegistrationCache::Statistics& counts = registrations_->statistics();
-  return {counts.hits, counts.misses, counts.failures, registrations_->live()};
-}
-
-Counters OfiTransport::counters() const { return counters_; }
-
-// Sleeping.
-
-namespace {
-
-Status control_epoll(int epoll, int operation, int fd, uint32_t events) {
-  epoll_event event{};
-  event.events = events;
-  event.data.fd = fd;
-  return epoll_ctl(epoll, operation, fd, &event) == 0 ? Status() : fail_errno(errno, "epoll_ctl");
-}
-
-}  // namespace
-
-Status OfiTransport::open_wakeups() {
-  wakeups_.reset(epoll_create1(EPOLL_CLOEXEC));
-  if (!wakeups_.valid()) return fail_errno(errno, "epoll_create1");
-  nap_timer_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
-  if (!nap_timer_.valid()) return fail_errno(errno, "timerfd_create");
-  for (const auto& rail : rails_)
-    if (rail->descriptor() >= 0)
-      WEFT_TRY(control_epoll(wakeups_.get(), EPOLL_CTL_ADD, rail->descriptor(), EPOLLIN));
-  return control_epoll(wakeups_.get(), EPOLL_CTL_ADD, nap_timer_.get(), EPOLLIN);
-}
-
-Status OfiTransport::watch(int epoll_fd) {
-  return control_epoll(epoll_fd, EPOLL_CTL_ADD, wakeups_.get(), EPOLLIN);
-}
-
-bool OfiTransport::needs_polling() const {
-  return std::ranges::any_of(
-      rails_, [](const auto& rail) { return rail->descriptor() < 0 || rail->descriptor_stuck(); });
-}
-
-// A descriptor that stays readable still reports new events by its edges. Edges may miss bytes that a
-// provider has left in a socket, so the timer ends sleeps as well.
-void OfiTransport::distrust_descriptor(Rail& rail) {
-  log::info("{}: the descriptor of {} stays readable while nothing happens; sleeping in naps", describe(),
-            rail.info().domain_attr->name);
-  (void)control_epoll(wakeups_.get(), EPOLL_CTL_MOD, rail.descriptor(), EPOLLIN | EPOLLET);
 }
 
 bool OfiTransport::prepare_sleep() {
-  if (!inbox_.empty() || !losses_.empty()) return false;
-  for (const auto& rail : rails_) {
-    const bool trusted = !rail->descriptor_stuck();
-    if (!rail->may_sleep()) return false;
-    if (trusted && rail->descriptor_stuck()) distrust_descriptor(*rail);
-  }
-  const bool waits_for_room =
-      refused_ || !unposted_.empty() || !acknowledgements_.empty() ||
-      std::ranges::any_of(rails_, [](const auto& rail) { return rail->waits_for_room(); });
-  if (!waits_for_room && !needs_polling()) return true;
-  const bool blind = std::ranges::any_of(rails_, [](const auto& rail) { return rail->descriptor() < 0; });
-  nap_ns_ = std::clamp(2 * nap_ns_, kShortestNapNs, waits_for_room || blind ? kLongestNapNs : kLongestDozeNs);
-  const itimerspec nap{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = nap_ns_}};
-  napping_ = timerfd_settime(nap_timer_.get(), 0, &nap, nullptr) == 0;
-  return napping_;
+  if (incoming_.any() || peers_.any_loss()) return false;
+  return naps_.prepare(messages_.refused() || puts_.any_unposted() || incoming_.owes_acknowledgement());
 }
 
 void OfiTransport::finish_sleep() {
-  refused_ = false;
-  if (!napping_) return;
-  const itimerspec disarmed{};  // also takes back an expiry that was not read
-  timerfd_settime(nap_timer_.get(), 0, &disarmed, nullptr);
-  epoll_event edges[ofi::kMaxRails + 1];  // those seen so far are spent; poll() comes next
-  (void)epoll_wait(wakeups_.get(), edges, std::size(edges), 0);
-  napping_ = false;
+  messages_.forget_refusals();
+  naps_.finish();
 }
 
 }  // namespace weft::transport
