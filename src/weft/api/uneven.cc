@@ -28,18 +28,6 @@ struct Layout {
   const size_t* begins;  // null: one behind the other
 };
 
-struct Arguments {
-  const char* function;
-  Collective collective;
-  const void* send;
-  Layout given;  // of reduce_scatter and all_to_all
-  void* recv;
-  Layout taken;  // of all_gather and all_to_all
-  int type, op;
-  weftComm_t comm;
-  weftStream_t stream;
-};
-
 /// The blocks that a layout describes, if their ends can be told in bytes.
 Result<Blocks> read_blocks(const Layout& layout, int ranks, size_t element) {
   if (!layout.counts)
@@ -78,17 +66,18 @@ Status check_apart(const Layout& layout, const Blocks& blocks) {
 }
 
 /// What this rank is asked for, as a plan has it.
-Result<plan::Request> read_request(const Arguments& a, const Communicator& comm, size_t element) {
+Result<plan::Request> read_request(Collective collective, const Layout& given_layout,
+                                   const Layout& taken_layout, const Communicator& comm, size_t element) {
   const auto element_bytes = static_cast<uint32_t>(element);
   Result<Blocks> given = Blocks(), taken = Blocks();
-  if (a.collective != Collective::all_gather) given = read_blocks(a.given, comm.size(), element);
+  if (collective != Collective::all_gather) given = read_blocks(given_layout, comm.size(), element);
   if (!given) return given.status();
-  if (a.collective != Collective::reduce_scatter) taken = read_blocks(a.taken, comm.size(), element);
+  if (collective != Collective::reduce_scatter) taken = read_blocks(taken_layout, comm.size(), element);
   if (!taken) return taken.status();
-  WEFT_TRY(check_apart(a.taken, *taken));
-  if (a.collective == Collective::all_gather)
+  WEFT_TRY(check_apart(taken_layout, *taken));
+  if (collective == Collective::all_gather)
     return plan::uneven_gather(taken.take(), element_bytes, comm.rank());
-  if (a.collective == Collective::reduce_scatter)
+  if (collective == Collective::reduce_scatter)
     return plan::uneven_reduce_scatter(given.take(), element_bytes, comm.rank());
   const int self = comm.rank();
   if ((*given)[self].count != (*taken)[self].count)
@@ -99,27 +88,27 @@ Result<plan::Request> read_request(const Arguments& a, const Communicator& comm,
 }
 
 /// The same by calls that NCCL has: a transfer for each block, or a reduction to each rank.
-Status run_as_group(const Arguments& a, const Communicator& comm, const plan::Request& request) {
+Status run_as_group(const Call& call, int op, weftComm_t handle, weftStream_t stream,
+                    const Communicator& comm, const plan::Request& request) {
   const plan::Uneven& uneven = *request.uneven;
-  const auto type = static_cast<weftDataType_t>(a.type);
-  const auto* const in = static_cast<const std::byte*>(a.send);
-  auto* const out = static_cast<std::byte*>(a.recv);
+  const auto type = static_cast<weftDataType_t>(call.type);
+  const auto* const in = static_cast<const std::byte*>(call.send);
+  auto* const out = static_cast<std::byte*>(call.recv);
   const uint64_t element = request.element_bytes;
   (void)weftGroupStart();
   for (int k = 0; k < comm.size(); ++k) {
     const int to = (comm.rank() + k) % comm.size(), from = (comm.rank() + comm.size() - k) % comm.size();
     const plan::Uneven::Block &given = uneven.given[static_cast<size_t>(to)],
                               &taken = uneven.taken[static_cast<size_t>(from)];
-    if (a.collective == Collective::reduce_scatter) {
+    if (call.collective == Collective::reduce_scatter) {
       const plan::Uneven::Block& block = uneven.given[static_cast<size_t>(k)];  // in one order on all ranks
       if (block.count > 0)
         (void)weftReduce(in + block.begin * element, k == comm.rank() ? out : nullptr, block.count, type,
-                         static_cast<weftRedOp_t>(a.op), k, a.comm, a.stream);
+                         static_cast<weftRedOp_t>(op), k, handle, stream);
       continue;
     }
-    if (given.count > 0) (void)weftSend(in + given.begin * element, given.count, type, to, a.comm, a.stream);
-    if (taken.count > 0)
-      (void)weftRecv(out + taken.begin * element, taken.count, type, from, a.comm, a.stream);
+    if (given.count > 0) (void)weftSend(in + given.begin * element, given.count, type, to, handle, stream);
+    if (taken.count > 0) (void)weftRecv(out + taken.begin * element, taken.count, type, from, handle, stream);
   }
   // The end tells what was wrong with a call.
   if (const weftResult_t ended = weftGroupEnd(); ended != weftSuccess)
@@ -127,50 +116,45 @@ Status run_as_group(const Arguments& a, const Communicator& comm, const plan::Re
   return {};
 }
 
-Result<bool> is_for_nccl(const Arguments& a, uint64_t in, uint64_t out) {
-  if (!a.comm->fallback) return false;
-  return a.comm->fallback->takes(in > 0 ? a.send : nullptr, out > 0 ? a.recv : nullptr);
-}
-
-Status checked_run(const Arguments& a) {
-  const InUse in_use(a.comm);
-  Result<Communicator*> found = usable(a.comm);
+Status checked_run(Call& call, const Layout& given, const Layout& taken, int type, int op, weftComm_t handle,
+                   weftStream_t stream) {
+  const InUse in_use(handle);
+  Result<Communicator*> found = usable(handle);
   if (!found) return found.status();
   Communicator& comm = **found;
-  WEFT_TRY(check_type(a.type));
-  Call call;
-  call.collective = a.collective;
-  call.send = a.send;
-  call.recv = a.recv;
-  call.type = static_cast<device::DataType>(a.type);
+  WEFT_TRY(check_type(type));
+  call.type = static_cast<device::DataType>(type);
   call.timeout_s = t_call_timeout_s;
   const void* late_scalar = nullptr;  // only on a device, where the reductions read it
-  if (plan::reduces(a.collective)) WEFT_TRY(resolve_operator(a.comm, comm, a.op, call, late_scalar));
+  if (plan::reduces(call.collective)) WEFT_TRY(resolve_operator(handle, comm, op, call, late_scalar));
   const size_t element = device::size_of(call.type);
-  Result<plan::Request> request = read_request(a, comm, element);
+  Result<plan::Request> request = read_request(call.collective, given, taken, comm, element);
   if (!request) return request.status();
   const uint64_t in = plan::input_bytes(*request, comm.size(), comm.rank());
-  if (!usable_buffer(a.send, in, element)) return refuse_buffer("sendbuff", a.send, in, element);
+  if (!usable_buffer(call.send, in, element)) return refuse_buffer("sendbuff", call.send, in, element);
   const uint64_t out = plan::output_bytes(*request, comm.size(), comm.rank());
-  if (!usable_buffer(a.recv, out, element)) return refuse_buffer("recvbuff", a.recv, out, element);
-  if (a.collective == Collective::all_to_all && a.send == a.recv && in > 0 && out > 0)
+  if (!usable_buffer(call.recv, out, element)) return refuse_buffer("recvbuff", call.recv, out, element);
+  if (call.collective == Collective::all_to_all && call.send == call.recv && in > 0 && out > 0)
     return fail(Code::invalid_argument,
                 "sendbuff and recvbuff are the same: an uneven AlltoAll cannot be in place");
-  const Result<bool> theirs = is_for_nccl(a, in, out);
+  Result<bool> theirs = false;
+  if (handle->fallback)
+    theirs = handle->fallback->takes(in > 0 ? call.send : nullptr, out > 0 ? call.recv : nullptr);
   if (!theirs) return theirs.status();
-  if (*theirs || comm.options().device >= 0) return run_as_group(a, comm, *request);
-  WEFT_TRY(use_stream(a.stream, call));
+  if (*theirs || comm.options().device >= 0) return run_as_group(call, op, handle, stream, comm, *request);
+  WEFT_TRY(use_stream(stream, call));
   call.count = request->count;
   call.uneven = request->uneven;
-  return run_or_note(a.comm->comm, call);
+  return run_or_note(handle->comm, call);
 }
 
-weftResult_t run(const Arguments& a) {
-  Status status = checked_run(a);
+weftResult_t run(const char* function, Call call, const Layout& given, const Layout& taken, int type, int op,
+                 weftComm_t comm, weftStream_t stream) {
+  Status status = checked_run(call, given, taken, type, op, comm, stream);
   if (status.ok()) return weftSuccess;
-  status = status.in(a.function);
+  status = status.in(function);
   spoil_group(status);
-  return report(status, a.comm);
+  return report(status, comm);
 }
 
 }  // namespace
@@ -182,44 +166,21 @@ using weft::plan::Collective;
 weftResult_t weftAllGatherV(const void* sendbuff, void* recvbuff, const size_t* recvcounts,
                             const size_t* displs, weftDataType_t datatype, weftComm_t comm,
                             weftStream_t stream) {
-  return run({__func__,
-              Collective::all_gather,
-              sendbuff,
-              {},
-              recvbuff,
-              {"recvcounts", recvcounts, "displs", displs},
-              datatype,
-              weftSum,
-              comm,
-              stream});
+  return run(__func__, {.collective = Collective::all_gather, .send = sendbuff, .recv = recvbuff}, {},
+             {"recvcounts", recvcounts, "displs", displs}, datatype, weftSum, comm, stream);
 }
 
 weftResult_t weftReduceScatterV(const void* sendbuff, void* recvbuff, const size_t* recvcounts,
                                 const size_t* displs, weftDataType_t datatype, weftRedOp_t op,
                                 weftComm_t comm, weftStream_t stream) {
-  return run({__func__,
-              Collective::reduce_scatter,
-              sendbuff,
-              {"recvcounts", recvcounts, "displs", displs},
-              recvbuff,
-              {},
-              datatype,
-              op,
-              comm,
-              stream});
+  return run(__func__, {.collective = Collective::reduce_scatter, .send = sendbuff, .recv = recvbuff},
+             {"recvcounts", recvcounts, "displs", displs}, {}, datatype, op, comm, stream);
 }
 
 weftResult_t weftAlltoAllV(const void* sendbuff, const size_t* sendcounts, const size_t* sdispls,
                            void* recvbuff, const size_t* recvcounts, const size_t* rdispls,
                            weftDataType_t datatype, weftComm_t comm, weftStream_t stream) {
-  return run({__func__,
-              Collective::all_to_all,
-              sendbuff,
-              {"sendcounts", sendcounts, "sdispls", sdispls},
-              recvbuff,
-              {"recvcounts", recvcounts, "rdispls", rdispls},
-              datatype,
-              weftSum,
-              comm,
-              stream});
+  return run(__func__, {.collective = Collective::all_to_all, .send = sendbuff, .recv = recvbuff},
+             {"sendcounts", sendcounts, "sdispls", sdispls}, {"recvcounts", recvcounts, "rdispls", rdispls},
+             datatype, weftSum, comm, stream);
 }
