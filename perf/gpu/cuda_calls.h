@@ -1,5 +1,5 @@
-// What the CUDA programs of this folder share: calls that end the program with a sentence where they fail,
-// and the driver's functions, which are looked up when the program runs, so that no stub is needed to link.
+// Shared by the CUDA programs of this folder: calls that end the program with a sentence if they fail, and
+// the driver's functions. These are looked up at run time, so linking needs no stub.
 #pragma once
 
 #include <cuda.h>
@@ -14,7 +14,7 @@
 
 [[noreturn]] inline void give_up(const std::string& why) {
   std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, why.c_str());
-  std::_Exit(1);  // with what is stuck in the driver left as it is
+  std::_Exit(1);  // work that is stuck in the driver stays there
 }
 inline void must(cudaError_t error) {
   if (error != cudaSuccess) give_up(cudaGetErrorString(error));

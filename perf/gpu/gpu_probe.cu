@@ -1,6 +1,6 @@
-// gpu_probe: collectives beside kernels, on one GPU. Built where nvcc is, and for any device from then on: it
-// carries PTX. Measurements without kernels are in gpu_ranks.cc.
-//   census COLLECTIVE         whether it ends, among two ranks, while a kernel holds every multiprocessor
+// gpu_probe: collectives beside kernels, on one GPU. It is built where nvcc is and runs on any device, since
+// it carries PTX. gpu_ranks.cc has the measurements without kernels.
+//   census COLLECTIVE         whether it ends, on two ranks, while a kernel holds every multiprocessor
 //   beside BACKEND COLLECTIVE BYTES
 //                             by how many per cent a matrix product is slower while the collective runs
 // COLLECTIVE: all_gather, reduce_scatter; BYTES: of its longer buffer. BACKEND: weft or nccl, under weft_run;
@@ -56,9 +56,8 @@ weftComm_t comm_of_thread(int ranks, const weftUniqueId& id, int rank) {
 
 constexpr int kLongestBlock = 1024;  // threads
 
-/// Blocks that fill a multiprocessor together: with as many threads as it takes, since a kernel without
-/// shared memory fits in beside any shared memory on devices of compute capability 7, and with all of that
-/// memory.
+/// The blocks that fill a multiprocessor together. They use all threads: on devices of compute capability 7 a
+/// kernel without shared memory fits beside any use of shared memory. They use all shared memory, too.
 struct Filling {
   int blocks, threads, shared_bytes;
 };
@@ -72,7 +71,7 @@ Filling filling_of_a_multiprocessor() {
   return {blocks, threads / blocks, std::min(of_block, shared / blocks - reserved)};
 }
 
-/// One of the blocks that hold a multiprocessor until told to let go.
+/// A block that holds a multiprocessor until the flag is set.
 __global__ void __launch_bounds__(kLongestBlock) hold(volatile int* held, volatile int* let_go) {
   if (threadIdx.x == 0) atomicAdd(const_cast<int*>(held), 1);
   while (*let_go == 0) __nanosleep(1000);
@@ -101,7 +100,7 @@ void census(const std::string& name) {
       cudaStream_t stream = make_stream();
       float *from = device_memory(kRanks * kCount * sizeof(float)),
             *to = device_memory(kRanks * kCount * sizeof(float));
-      must(collective(name, from, to, kCount, comm, stream));  // what is made once is made
+      must(collective(name, from, to, kCount, comm, stream));  // the first call allocates
       must(cudaStreamSynchronize(stream));
       ++ready;
       while (!go) std::this_thread::yield();
@@ -143,7 +142,7 @@ __global__ void multiply(const float* a, const float* b, float* c) {
   c[row * kEdge + column] = sum;
 }
 
-/// Products per second, while `more` (called after every fourth) keeps something else going.
+/// Matrix products per second. `more`, called after every fourth, keeps the other work going.
 template <typename More>
 double products_per_s(cudaStream_t stream, const float* a, const float* b, float* c, More more) {
   const dim3 grid(kEdge / kTile, kEdge / kTile), block(kTile, kTile);
@@ -164,7 +163,7 @@ double products_per_s(cudaStream_t stream, const float* a, const float* b, float
   return products / (now_s() - begin);
 }
 
-/// One on GPU memory, of Weft's or of NCCL's, over the ranks of `world`.
+/// A communicator on GPU memory over the ranks of `world`, Weft's or NCCL's.
 weftComm_t comm_of(const std::string& backend, weftComm_t world, int rank) {
   must(cudaSetDevice(0));
   weftConfig_t config = WEFT_CONFIG_INITIALIZER;
@@ -175,7 +174,7 @@ weftComm_t comm_of(const std::string& backend, weftComm_t world, int rank) {
   return comm;
 }
 
-// The ranks agree over a communicator of Weft's on host memory, whatever is measured: NCCL takes no variable.
+// The ranks agree over a communicator of Weft on host memory, since NCCL takes no host variable.
 void beside(const std::string& backend, const std::string& name, size_t bytes) {
   setenv("WEFT_BACKEND", "weft", 1);
   weftComm_t world;
@@ -187,7 +186,7 @@ void beside(const std::string& backend, const std::string& name, size_t bytes) {
   const size_t count = bytes / sizeof(float) / static_cast<size_t>(ranks);
   float *from = device_memory(bytes), *to = device_memory(bytes);
   cudaStream_t other = make_stream();
-  // Rounds are counted, not timed: every rank calls as many.
+  // Every rank makes the same number of calls, so rounds are counted and not timed.
   const auto call = [&] { must(collective(name, from, to, count, comm, other)); };
   int32_t going = 1, all_going = 1;
   const auto agree = [&] {  // rank 0 decides when it is over
@@ -218,7 +217,7 @@ void beside(const std::string& backend, const std::string& name, size_t bytes) {
   must(weftCommDestroy(world));
 }
 
-/// The same between two threads of this process, which do not take turns on the GPU as processes do.
+/// The same between two threads of this process. Unlike processes they do not take turns on the GPU.
 void beside_threads(const std::string& name, size_t bytes) {
   constexpr int kRanks = 2;
   const size_t count = bytes / sizeof(float) / kRanks;

@@ -1,6 +1,6 @@
-// gpu_ranks: Weft on one GPU whose ranks are threads of this process. Ranks that are processes take turns on
-// a GPU that they share, which costs more than a short operation itself. The driver is loaded at run time, so
-// this program needs no nvcc and runs on the tests' driver, too.
+// gpu_ranks: Weft on one GPU, with ranks that are threads of this process. Ranks that are processes take
+// turns on a GPU, which costs more than a short operation. The driver is loaded at run time, so the program
+// needs no nvcc and runs on the tests' driver, too.
 //   gpu_ranks time RANKS COLLECTIVE BYTES...   microseconds of back-to-back calls; BYTES: the longer buffer
 //   gpu_ranks random RANKS OPERATIONS          small collectives with random delays, every result checked
 //   gpu_ranks abort | deadline                 when the stream of an operation without a peer goes on
@@ -35,11 +35,11 @@ using weft::perf::Graph;
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kLong = size_t{64} << 20;  // bytes from which on few calls are timed
-constexpr double kPatienceS = 60;           // of an operation; a lost message ends the program then
+constexpr double kPatienceS = 60;           // a longer operation has lost a message: the program ends
 
 [[noreturn]] void give_up(const std::string& why) {
   std::fprintf(stderr, "gpu_ranks: %s\n", why.c_str());
-  std::_Exit(1);  // with what is stuck in the driver left as it is
+  std::_Exit(1);  // work that is stuck in the driver stays there
 }
 void must(weftResult_t result) {
   if (result != weftSuccess) give_up(weftGetLastError(nullptr));
@@ -96,7 +96,7 @@ void on_ranks(int ranks, double timeout_s, const std::function<void(Rank&)>& wor
   for (std::thread& thread : threads) thread.join();
 }
 
-/// `calls` of them in a row, or in graphs of `graph` that are launched in a row.
+/// `calls` back-to-back calls, or graphs of `graph` calls that are launched back to back.
 class Streak {
  public:
   Streak(Rank& rank, std::function<void()> call, int calls, int graph)
@@ -348,7 +348,7 @@ void copy(size_t bytes) {
   print({{"bytes", bytes}, {"us", us}, {"GB/s", static_cast<double>(bytes) / us / 1e3}});
 }
 
-/// The stream writes "ready", this thread answers "done", for which the stream waits.
+/// The stream writes "ready" and waits for "done", which this thread writes.
 void flag() {
   using Flagged = int (*)(void*, unsigned long long, uint32_t, unsigned);
   constexpr uint32_t kRounds = 2000;

@@ -1,13 +1,16 @@
-// What CUDA's driver does with other calls while a stream waits in cuStreamWaitValue32 for a flag that a CPU
-// thread sets, which is how a stream waits for an operation of Weft's (docs/explanation/gpus.md, "While a stream waits").
+// gpu_waits: what CUDA's driver does with other calls while a stream waits in cuStreamWaitValue32 for a flag
+// that a CPU thread sets. A stream waits so for an operation of Weft (docs/explanation/gpus.md, "While a
+// stream waits").
 //   gpu_waits            every row, each in a process of its own, as a table in Markdown
-//   gpu_waits NAME       one of them, or those that are called behind, spins, connections or mappings
-// Of each call: whether it returns while the stream waits, and how long the copies and event queries of
-// another thread, which stands for the progress thread, took meanwhile. A call that returns only when the
-// stream goes on may be made by a program; one during which the other thread stands still would stop both.
-// Then: which of the calls that Weft makes return while a program's thread is in such a call; which return
-// while a kernel spins on the flag instead, as one that does a whole collective would; how many streams may
-// wait before no kernel starts any more; and what becomes of mappings of a peer's memory.
+//   gpu_waits NAME       one row, or a group: behind, spins, connections, mappings
+// For each call the table says whether it returns while the stream waits. It also says how long copies and
+// event queries of another thread took meanwhile; that thread stands for the progress thread. A program may
+// make a call that returns only when the stream goes on. A call that stops the other thread would stop both.
+// The groups:
+//   behind       which calls of Weft return while a program's thread is in such a call
+//   spins        which calls return while a kernel spins on the flag, like one that does a whole collective
+//   connections  how many streams may wait until no kernel starts
+//   mappings     what happens to mappings of a peer's memory
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,8 +30,8 @@
 
 namespace {
 
-constexpr double kPatienceS = 0.5;          // a call that has not returned by then waits for the stream
-constexpr unsigned kLongestRowS = 20;       // one that is stuck for good
+constexpr double kPatienceS = 0.5;          // a call that takes longer waits for the stream
+constexpr unsigned kLongestRowS = 20;       // a row that takes longer is stuck
 constexpr int kMoreThanAQueueHolds = 4096;  // launches
 
 __global__ void first_launched_while_waiting(int* word) {
@@ -39,15 +42,15 @@ constexpr const char* kFirstLaunch = "a kernel's first launch, which loads it (C
 constexpr const char* kEmptyKernel =
     ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry empty() { ret; }\n";
 
-/// What a program or Weft may call, made ready before the stream waits. `owner`: where memory of another
-/// process is needed, which has to be there before CUDA is in this one.
+/// A call of a program or of Weft, prepared before the stream waits. `owner`: the call needs memory of
+/// another process, which must exist before this process uses CUDA.
 struct Call {
   const char* name;
   std::function<std::function<void()>(cudaStream_t waiting, Owner* owner)> ready;
   bool needs_owner = false;
 };
 
-/// A stream as Weft has them; `used`: that has worked.
+/// A stream as Weft makes them; `used`: it has done work.
 cudaStream_t stream_of_ours(bool used) {
   cudaStream_t stream = make_stream(true);
   if (!used) return stream;
@@ -203,7 +206,7 @@ std::vector<Call> calls() {
   return all;
 }
 
-/// Loads the kernels that are no call's own.
+/// Loads the kernels that several calls share.
 void warm_up() {
   known<<<1, 1>>>();
   Flag flag;
@@ -255,8 +258,7 @@ void measure(const Call& call, Holder holder) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   Caller caller(run);
   const bool by_itself = caller.returns_within(kPatienceS);
-  // A call that has returned says little of the rest; one that has not, whether the other thread stands
-  // still.
+  // Only a call that has not returned shows whether it stops the other thread.
   const int rounds_before = progress.rounds();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const bool others_went_on = progress.rounds() > rounds_before + 1;
@@ -268,7 +270,7 @@ void measure(const Call& call, Holder holder) {
               when(caller, by_itself).c_str(), others);
 }
 
-/// `call` while another thread is in `first`, which the waiting stream keeps from returning.
+/// Makes `call` while another thread is in `first`, which cannot return while the stream waits.
 void measure_behind(const Call& first, const Call& call) {
   std::optional<Owner> owner;
   if (call.needs_owner) owner.emplace(kLarge, 1);
@@ -290,8 +292,8 @@ void measure_behind(const Call& first, const Call& call) {
   std::printf("| %s, while another thread is in: %s | %s | |\n", call.name, first.name, said.c_str());
 }
 
-/// How many streams wait when a stream made before them cannot work any more: by kernels, copies inside the
-/// device, or copies from pinned memory, long enough not to be written into the stream itself.
+/// How many streams wait when an older stream cannot work any more: by kernels, copies inside the device, or
+/// copies from pinned memory. The copies are too long to be part of the stream itself.
 void connections(const char* asked, const char* what) {
   if (*asked) setenv("CUDA_DEVICE_MAX_CONNECTIONS", asked, 1);
   constexpr int kMost = 40;
@@ -323,7 +325,7 @@ void connections(const char* asked, const char* what) {
               held);
 }
 
-/// Mappings of a peer's memory that its owner has freed, and two of one block of the driver's.
+/// Mappings of a peer's memory after its owner has freed it, and two mappings of one block of the driver.
 void mappings() {
   const auto said = [](const char* what, cudaError_t error) {
     std::printf("| %s | %s | |\n", what, error == cudaSuccess ? "ok" : cudaGetErrorName(error));
@@ -352,7 +354,7 @@ void mappings() {
               std::memcmp(&one.handle, &other.handle, sizeof one.handle) == 0 ? "one handle" : "two handles");
 }
 
-/// `row` in a process of its own, since one that is stuck cannot be brought back.
+/// Runs `row` in a process of its own, since a stuck row cannot be ended otherwise.
 void in_a_process(const std::string& name, const std::function<void()>& row) {
   std::fflush(stdout);
   const pid_t child = fork();

@@ -1,5 +1,5 @@
-// Parts of gpu_waits.cu: a flag that keeps a stream from going on, a thread that works beside that stream, and
-// a process that owns memory.
+// Parts of gpu_waits.cu: a flag that keeps a stream from going on, a thread that works beside that stream,
+// and a process that owns memory.
 #pragma once
 
 #include <sys/wait.h>
@@ -86,7 +86,7 @@ class Progress {
     thread_.join();
   }
   int rounds() const { return rounds_; }
-  /// Of a round, the one that is under way included.
+  /// The time of a round; the current round counts, too.
   double longest_ms() const { return std::max(longest_s_.load(), now_s() - last_s_) * 1e3; }
 
  private:

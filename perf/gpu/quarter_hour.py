@@ -31,7 +31,7 @@ FACTS = Step("machine", "environment", 60, 0, "What is on the machine", ("python
              readers.json_rows)
 BUILD_LIMIT_S = 240
 LAST_LINES = 12
-# Bytes of a step's output that are read, and that are kept: whoever gets the results may get small files only.
+# Bytes of a step's output that are read, and that are kept. Results may have to be carried as small files.
 MOST_OF_A_LOG, KEPT_OF_A_LOG = 8 << 20, 256 << 10
 
 
@@ -163,7 +163,7 @@ class Run:
     def machine(self):
         """The machine's facts, and where the programs are."""
         line = self.one(FACTS, FACTS.limit_s)
-        # Where they cannot be found out, the steps tell whether there is a GPU.
+        # Without facts, the steps show whether there is a GPU.
         self.facts = line["values"]["rows"][-1] if line["status"] == "ok" else {"devices": ["a card that is not known"]}
         if not isinstance(self.facts.get("devices"), list):
             return
@@ -179,7 +179,7 @@ class Run:
                                                                "own C++ runtime": self.programs.own_gcc}]})
 
     def build_here(self, why):
-        """The second way: a build on the machine, which needs the libraries of scripts/deps.sh there."""
+        """Builds on the machine if the kit does not run; the libraries of scripts/deps.sh must be there."""
         folder = ROOT / "build" / "gpu-build"
         targets = " ".join((*kit.TARGETS, *kit.OF_NVCC))
         script = f"cmake -S {ROOT} -B {folder} -G Ninja -DLOOM=OFF && cmake --build {folder} --target {targets}"

@@ -29,7 +29,7 @@ def _ends_with_newline(path):
 
 
 def read(paths):
-    """{step: its last line} of files of results, in the order of the first lines; half a line is passed over."""
+    """{step: its last line} of files of results, in the order of the first lines. An incomplete line is ignored."""
     last = {}
     for path in paths:
         with open(path, encoding="utf-8") as file:

@@ -53,7 +53,7 @@ class Step:
 
 
 ALL = []
-# Where the plugin cannot be loaded, NCCL would use its sockets and say so only in its log; so each run fixes what carries the bytes.
+# If NCCL cannot load the plugin, it uses its sockets and says so in its log only. So each run fixes the transport.
 OWN_SOCKETS = {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "Socket"}
 OVER_PLUGIN = {"NCCL_NET_PLUGIN": "weft", "NCCL_NET": "Weft"}
 OF_TESTS = {"WEFT_TUNE": "off"}

@@ -1,8 +1,8 @@
-// Agenda: what is to happen in a simulation, and when. It is the event queue, and the turns of ranks that
-// share cores: what comes for a rank that has no core happens when it has one (model/cores.h).
+// Agenda: what is to happen in a simulation, and when. It joins the event queue and the turns of ranks that
+// share cores (model/cores.h). An event for a rank without a core waits until the rank has one.
 //
-// Invariant: an event that its rank keeps its core for is expected of it (Cores::expect()) from when it is
-// pushed until it has happened.
+// Invariant: if a rank keeps its core for an event, the event is expected (Cores::expect()) from its push
+// until it has happened.
 //
 // Thread safety: none; one simulation's.
 #pragma once
@@ -30,7 +30,7 @@ class Agenda {
   void push(double at_us, EventKind kind, const RankState& rank, plan::StepId step, double floor_us = 0) {
     push({at_us, 0, floor_us, rank.rank, step, kNoFlight, 0, kind, rank.call}, rank);
   }
-  /// The same message, further on: its sender may be in another call by then.
+  /// Adds the next event of the same message. Its sender may be in another call by then.
   void pass_on(const Event& message, double at_us, EventKind kind, double floor_us = 0) {
     const uint32_t flight = message.flight == kGathered ? kGathered : kNoFlight;
     push({at_us, 0, floor_us, message.rank, message.step, flight, 0, kind, message.call}, ranks_.of(message));
@@ -47,8 +47,8 @@ class Agenda {
   bool empty() const { return events_.empty(); }
   uint64_t handled() const { return events_.handled(); }
 
-  /// Takes the next event, and calls happen(event) for it, or for all that have waited for a rank's turn that
-  /// it is, or not at all if it has to wait.
+  /// Takes the next event and calls happen(event) for it. If the event begins a rank's turn, calls it for all
+  /// events that have waited for the turn. If the event has to wait for a turn, calls nothing.
   template <class Happen>
   void next(Happen&& happen) {
     const Event event = events_.pop();
@@ -69,7 +69,7 @@ class Agenda {
   }
 
  private:
-  /// The rank that an event needs: its own, or for a message that has arrived its receiver. Null: none.
+  /// The rank whose core an event needs: its own, or the receiver of a message that has arrived. Null: none.
   const RankState* happens_to(const Event& event) const {
     const RankState& rank = ranks_.of(event);
     switch (event.kind) {
@@ -82,7 +82,7 @@ class Agenda {
       default: return &rank;
     }
   }
-  /// Whether an event comes of what its rank does on its core, which it keeps until then.
+  /// Whether a rank causes an event on its core, and keeps the core until then.
   static bool is_expected(EventKind kind) {
     switch (kind) {
       case EventKind::ended:

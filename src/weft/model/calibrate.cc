@@ -15,17 +15,16 @@ constexpr double kQuickestSend = 0.5, kLongestSend = 10;  // … as much
 constexpr double kLongestReceive = 2;                     // … a whole message
 constexpr double kLeastSwitchUs = 0.2, kLongestSwitchUs = 50;
 constexpr uint64_t kLeastCache = 64 << 10, kMostCache = 32 << 20, kMostLarge = 1 << 30;
-// How many times dearer a message may be that is read behind another: of one sender alone all have come, and
-// are read at once.
+// How many times dearer a message may be that is read behind another. If one sender sends alone, all its
+// messages have come and are read at once.
 constexpr double kBehind[] = {1, 2, 4, 8, 16, 24};
-// How many times dearer something may be in whole operations than by itself. Messages are cheaper only where
-// that can be told from quick calls, by streaks of these, and from quick turns, by so many kinds of
-// operations.
+// How many times dearer something may be in whole operations than alone. A message may be cheaper only if
+// streaks of quick calls and several kinds of operations show it.
 constexpr double kFactors[] = {0.4, 0.5, 0.6, 0.7, 0.85, 1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8};
 constexpr size_t kTellTurns = 3;
 
-// A way is long that takes so many times what the CPUs at its ends do; how many times dearer messages may be
-// there.
+// A path is long if it takes so many times what the CPUs at its ends take; and how many times dearer messages
+// may be there.
 constexpr double kFar = 20, kDearestFar = 2;
 
 struct Fit {
@@ -42,20 +41,20 @@ void set_call(Machine& machine, double us) { machine.call_us = us; }
 void set_switch(Machine& machine, double us) { machine.switch_us = us; }
 void set_read(Machine& machine, double us) { machine.memory.peer_us = us; }
 void set_gathered(Machine& machine, double us) { machine.inter.gathered_us = us; }
-/// What sending costs stays.
+/// The cost of sending stays.
 void set_receiving(Machine& machine, double us) {
   const double sent_us = sending_us(machine.inter);
   machine.inter.overhead_us = (sent_us + us) / 2;
   machine.inter.sending_us = sent_us;
 }
-/// What receiving costs stays.
+/// The cost of receiving stays.
 void set_sending(Machine& machine, double us) {
   machine.inter.overhead_us = (us + receiving_us(machine.inter)) / 2;
   machine.inter.sending_us = us;
 }
 
-/// The link on which a message costs both ends together `factor` times as much, where they are not alike all
-/// of it the receiver; what is read behind another costs no more than that.
+/// The link on which a message costs both ends together `factor` times as much. If the ends differ, the
+/// receiver pays the difference. A message that is read behind another costs no more than that.
 Link dearer(Link link, double factor) {
   link.overhead_us = std::max(link.overhead_us * factor, (link.sending_us + link.behind_us) / 2);
   return link;
@@ -76,8 +75,8 @@ void try_out(const Machine& machine, std::span<const Observation> observations, 
   if (error < best.error) best = {machine, error};
 }
 
-// Predictions are linear in what is set, nearly: its best value between two bounds by least squares, from
-// what the model says at `from` and at `to`.
+// Predictions are nearly linear in a setting: its best value between two bounds by least squares, from the
+// model's predictions at `from` and `to`.
 Fit fit(Machine machine, Setter set, Bounds bounds, std::span<const Observation> observations,
         double from = 0, double to = 1) {
   double weighted = 0, squares = 0;
@@ -93,9 +92,9 @@ Fit fit(Machine machine, Setter set, Bounds bounds, std::span<const Observation>
   return {machine, error_of(machine, observations)};
 }
 
-// Where ranks take turns a prediction bends, for the longer a turn, the more messages a rank finds in its
-// own, and jumps where the order of turns changes. So several values are tried besides the best one by a
-// line, and once more the line through two values near the best of them.
+// Where ranks take turns a prediction is not linear: in a longer turn a rank finds more messages. It jumps
+// where the order of turns changes. So several values are tried besides the best one by a line, and then the
+// line through two values near the best of them.
 Fit fit_switch(const Machine& machine, std::span<const Observation> observations) {
   constexpr Bounds kBounds{kLeastSwitchUs, kLongestSwitchUs};
   constexpr double kTried[] = {0.3, 0.5, 0.8, 1.3, 2, 3.2};
@@ -110,9 +109,9 @@ Fit fit_switch(const Machine& machine, std::span<const Observation> observations
   return near.error < best.error ? near : best;
 }
 
-// What streaks tell of messages between nodes that follow each other: what one costs its sender, which `set`
-// sets and is `alone_us` by itself, and what it costs to read it behind others, since a rank that is calls
-// ahead sends many that are read together.
+// From streaks of messages between nodes: the sender's cost of a message, which `set` sets and is `alone_us`
+// for a single one, and the cost of reading a message behind others. A rank that is calls ahead sends many
+// messages that are read together.
 Machine fit_streak(const Machine& machine, Setter set, double alone_us,
                    std::span<const Observation> streaks) {
   if (streaks.empty()) return machine;
@@ -202,7 +201,7 @@ Machine calibrate_crowd(Machine machine, Link Machine::*link, std::span<const Ob
   if (!inside) machine = fit_streak(machine, set_sending, sending_us(machine.inter), streaks);
   const Link measured = machine.*link;
   Fit best{.machine = machine};
-  // On a long way what operations take longer is the network's before it is its messages'.
+  // On a long path the network explains a longer time before its messages do.
   const bool far = !inside && measured.alpha_us > kFar * 2 * measured.overhead_us;
   for (const double factor : kFactors) {
     if (factor < 1 && (far || observations.size() < (streaks.empty() ? kTellTurns : 2))) continue;

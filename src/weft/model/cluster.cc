@@ -100,8 +100,7 @@ Status read_conditions(const Json& json, Conditions& conditions) {
                    });
 }
 
-/// What ranks compute, the tier, and the engines that train on such a cluster: `loom plan` reads them. Here
-/// they are checked, so that a key that is misspelt is refused by every tool.
+/// The sections that `loom plan` reads. They are checked here, so that every tool refuses a misspelt key.
 Status check_planning(const Json& json) {
   const auto check = [](const Json& part, const std::string& path, const Keys& known) -> Status {
     const Section section(part, path);
@@ -159,7 +158,7 @@ Status check_cluster(const Cluster& cluster) {
     if (slow.rate == 0) down.emplace(slow.node, slow.rail);
     else WEFT_TRY(check_range("slow_rails: rate (or 0, for one that is down)", slow.rate, kSlowest, 1));
   }
-  // Any two nodes must have a rail that is up at both; what is down anywhere is few.
+  // Any two nodes must have a rail that is up at both. Few rails are down.
   std::set<int> down_somewhere;
   for (const auto& [node, rail] : down) down_somewhere.insert(rail);
   if (static_cast<int>(down_somewhere.size()) >= cluster.machine.rails) {

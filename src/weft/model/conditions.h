@@ -1,5 +1,5 @@
-// Conditions: what the network between nodes is like, and what is not as it should be. The default is a
-// switch without limits and a healthy cluster, which is what the tuner assumes.
+// Conditions: the network between nodes and its faults. The default, which the tuner assumes, is a switch
+// without limits and a healthy cluster.
 //
 // Thread safety: values.
 #pragma once
@@ -20,15 +20,16 @@ struct SlowNode {
   double rate = 1;  // in (0, 1]
 };
 
-/// An interface at `rate` of its speed, in both directions. 0: it is down, and both ends spread what would
-/// have gone over it, or over its counterpart, on the rest.
+/// An interface at `rate` of its speed, in both directions. At 0 it is down: both ends send what would use
+/// it, or its counterpart, over the other rails.
 struct SlowRail {
   int node = 0;
   int rail = 0;
   double rate = 1;  // in [0, 1]
 };
 
-/// Others who send to a node all the time: its interfaces give each stream, and us, the same share.
+/// Senders outside the job that send to a node all the time. The node's interfaces give every stream the same
+/// share.
 struct Incast {
   int node = 0;
   double streams = 0;

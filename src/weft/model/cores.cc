@@ -7,10 +7,10 @@
 namespace weft::model {
 namespace {
 
-/// The core, of `cores`, of the rank number `local` of those that share them. The kernel moves ranks about
-/// every few milliseconds, so no pattern of an algorithm falls together with the cores for long. Rank mod
-/// cores would: a tree whose inner ranks are all even keeps one core busy. The sum of the digits to the base
-/// of `cores` shuffles the ranks, and still spreads them evenly.
+/// The core, of `cores`, of the rank with number `local` among those that share them. The kernel moves ranks
+/// every few milliseconds, so no algorithm's pattern falls together with the cores for long. With rank mod
+/// cores, a tree whose inner ranks are all even would keep one core busy. The sum of the digits to the base
+/// `cores` shuffles the ranks and spreads them evenly.
 int core_of_local(int local, int cores) {
   if (cores == 1) return 0;
   int sum = 0;
@@ -61,7 +61,7 @@ Cores::Turn Cores::done(size_t rank, double until_us) {
   return next(core, until_us);
 }
 
-/// Who of a core that goes round comes to something to do first, and when.
+/// The rank of a core that goes round which has something to do first, and when.
 Cores::Turn Cores::next(Core& core, double now_us) {
   const size_t ranks = core.ranks.size();
   const double turn_us = machine_.switch_us;

@@ -1,8 +1,7 @@
-// Cores: who has which core, where ranks are more than the cores of their node, or of the machine that
-// several nodes are pretended on. A rank keeps its core for as long as it has something to do there, however
-// many messages that are; then the core goes round its ranks, as sched_yield() of an engine that finds
-// nothing makes it (Context::wait()): each turn, also that of a rank that looks and finds nothing, takes
-// Machine::switch_us. What comes for a rank that has no core is kept until its turn.
+// Cores: which rank has which core, if a node, or the machine of several pretended nodes, has fewer cores
+// than ranks. A rank keeps its core while it has something to do there, for any number of messages. Then the
+// core goes round its ranks, as sched_yield() in Context's wait makes it. Each turn takes Machine::switch_us,
+// also that of a rank that polls and finds nothing. An event for a rank without a core waits for its turn.
 //
 // Invariants: a rank belongs to one core; one rank at most has it; a rank that has a core and nothing that it
 // expects has left it.
@@ -18,8 +17,8 @@
 
 namespace weft::model {
 
-/// The core that a simulation has a rank on where ranks take turns, of all that the nodes have together; -1
-/// where it takes none. A real machine moves its ranks about: to compare both, put them there.
+/// The core on which a simulation has a rank where ranks take turns, of all cores of the nodes; -1 if it
+/// takes none. A real machine moves its ranks: to compare both, pin them to these cores.
 int core_of(const Machine& machine, const topology::Layout& layout, int rank);
 
 class Cores {
@@ -45,11 +44,11 @@ class Cores {
   };
   static constexpr size_t kNone = SIZE_MAX;
 
-  /// `event` is for a rank that does not run: kept until it does. The turn that this brings about.
+  /// Keeps an event for a rank that does not run. Returns the turn that it brings about.
   Turn keep(size_t rank, const Event& event);
-  /// The rank's turn has come: what was kept for it, in the order in which it came.
+  /// Begins the rank's turn. Returns the events that were kept for it, in order.
   std::vector<Event> begin(size_t rank);
-  /// What a rank has begun on its core, and what has ended. A rank that expects nothing has nothing to do.
+  /// A rank begins something on its core; it ends. A rank that expects nothing has nothing to do.
   void expect(size_t rank) { ++seats_[rank].expected; }
   void happened(size_t rank) { --seats_[rank].expected; }
   /// After something has happened to a rank that runs, whose CPU is busy until `until_us`: if that is all it

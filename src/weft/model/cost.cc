@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Of an empty message and its answer.
+/// Round trip of an empty message.
 double round_trip_us(const Link& link) { return 2 * way_us(link); }
 
 constexpr double kMostParts = 256;  // rails of a node, engines of a rank
@@ -169,7 +169,7 @@ bool is_nic_bound(const Machine& machine) {
 }
 
 uint64_t eager_incast_bytes(const Machine& machine) {
-  // Of the kernel's longest segments those of frames of 9000 bytes hold least: seven frames.
+  // The kernel's shortest maximal segment: seven frames of 9000 bytes.
   constexpr uint64_t kSegment = 60 << 10;
   const double segment_us = static_cast<double>(kSegment) / machine.nic_bytes_per_us;
   const bool worth_asking = round_trip_us(machine.inter) < segment_us / 2;

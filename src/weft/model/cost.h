@@ -1,6 +1,5 @@
-// Machine: what time things take, as an alpha-beta description with the CPU's part in it. The simulator and
-// the tuner know the machine only through this value; measuring it is not their business. It may be written
-// to JSON and read back.
+// Machine: how long things take, as an alpha-beta description with the CPU's part. The simulator and the
+// tuner know a machine only by this value. job/tuning.h measures it. It can be written to JSON and read back.
 //
 // Units: µs and bytes/µs (1000 bytes/µs = 1 GB/s). Thread safety: values and pure functions.
 #pragma once
@@ -37,7 +36,7 @@ struct Link {
   double received_large_bytes_per_us = 0;  // … by the receiver's
 };
 
-/// What an empty message takes, from the call that sends it to the one that has it.
+/// Time of an empty message from the call that sends it to the rank that has it.
 inline double way_us(const Link& link) { return link.alpha_us + 2 * link.overhead_us; }
 
 /// CPU time of a message at its sender, and at a receiver that reads it by itself.
@@ -48,13 +47,13 @@ inline double receiving_us(const Link& link) {
   return std::max(2 * link.overhead_us - sending_us(link), 0.0);
 }
 
-/// What a message between nodes has on the line besides its bytes: our header, and those of TCP, IP and
-/// Ethernet, which messages that share a write have in common.
+/// Bytes of a message between nodes besides its payload: our header, and those of TCP, IP and Ethernet.
+/// Messages that share a write share the latter.
 constexpr double kHeaderBytes = 32, kPacketBytes = 66;
 
-/// What a message costs the CPUs between ranks of pretended nodes that share a core, of what it costs others:
-/// nothing has to change caches. It is at most 3.6 µs of 4 to 6 over loopback, but the kernel moves ranks
-/// about, and with this whole operations are predicted best.
+/// The CPUs' part in a message between ranks of pretended nodes that share a core, of its usual cost: nothing
+/// changes caches. It is at most 3.6 µs of 4 to 6 over loopback. But the kernel moves ranks, and this value
+/// predicts whole operations best.
 constexpr double kSameCore = 0.8;
 
 constexpr uint64_t kSentCached = 2 << 20, kSentLarge = 16 << 20;
@@ -95,11 +94,11 @@ double large_share(const Memory& memory, uint64_t working_set_bytes);
 /// Sets cache_bytes and large_bytes so that data of `middle_bytes` is reduced at `middle_rate`, and that of
 /// `large_bytes` at memory.reduce_large.
 void fit_cache(Memory& memory, uint64_t middle_bytes, double middle_rate, uint64_t large_bytes);
-/// The rate of what goes between the caches of two ranks where that is `bytes` in an operation (HandedOver
-/// counts them): mapped_near up to kMappedNear, mapped_cached for kMappedCached to twice that, mapped_large
-/// from kMappedLarge on; the time of a byte grows or falls in between with the logarithm of their number.
+/// The rate of data that goes between the caches of two ranks, if an operation moves `bytes` that way
+/// (HandedOver counts them): mapped_near up to kMappedNear, mapped_cached from kMappedCached to twice that,
+/// mapped_large from kMappedLarge on. In between the time of a byte changes with the logarithm of the number.
 double mapped_rate(const Memory& memory, uint64_t bytes);
-/// The same of what is read of a peer's memory that it has just written.
+/// The same for reads of memory that its owner has just written.
 double written_rate(const Memory& memory, uint64_t bytes);
 constexpr uint64_t kMappedNear = 256 << 10, kMappedCached = 1 << 20, kMappedLarge = 16 << 20;
 /// The rate for data of `working_set_bytes` between those for cached and for large data.
@@ -111,7 +110,7 @@ struct Machine {
   // docs/dev/design-log/2026-11-27-simulator-calibration.md says.
   Link intra{.alpha_us = 0.09, .overhead_us = 0.03, .bytes_per_us = 11000, .by_cpu = true};
   Link inter{.alpha_us = 1.4, .overhead_us = 1.2, .bytes_per_us = 8000, .by_cpu = true};
-  /// What carries messages between nodes: it says which of them go without asking (limits_for()).
+  /// The network between nodes. It decides which messages are eager (limits_for()).
   transport::Net net = transport::Net::tcp;
   Memory memory{.cache_bytes = 4 << 20,
                 .copy_cached = 40000,
@@ -129,8 +128,7 @@ struct Machine {
   /// Part of that rate which a message gets that follows one to (or from) another node: TCP connections share
   /// unevenly, and lines stand idle meanwhile. 1 where the network keeps them apart.
   double crossing = 0.98;
-  /// What an interface that had nothing to do carries at once, beyond its rate, as token buckets let it: time
-  /// in which it stood idle is not lost, up to so many bytes.
+  /// Bytes that an idle interface has saved up and sends beyond its rate, like a token bucket.
   double burst_bytes = 0;
   int rails = 1;                      // network interfaces of a node that large data is spread over
   double nic_message_us = 0;          // an interface's own time for a message or a stripe, besides its bytes
@@ -144,7 +142,7 @@ struct Machine {
 
   double node_bytes_per_us() const { return nic_bytes_per_us * rails; }
   bool shares_cores(int ranks) const { return ranks > cores; }
-  /// Nodes with less than a core each are pretended: one machine's cores are all nodes'.
+  /// Nodes with less than a core each are pretended, and share one machine's cores.
   bool nodes_share_cores() const { return cores < 1; }
 };
 
@@ -158,26 +156,26 @@ struct Turns {
   static constexpr int kMostRanks = 8;  // of a core: simulating turns of more takes too long
 };
 
-/// Who takes turns with the ranks of `node`: its own ranks, if they are more than its cores; of nodes that
-/// share a machine's cores all ranks, if there is a whole core for them. Nobody where they are too many.
+/// The ranks that take turns with the ranks of `node`. These are its own ranks, if they outnumber its cores.
+/// If nodes share a machine's cores, they are all ranks, if there is a whole core for them. None if they are
+/// too many.
 Turns turns_of(const Machine& machine, const topology::Layout& layout, int node);
 
 /// Whether CPUs move data between nodes so much faster than interfaces carry it that it waits in queues
 /// (plan::Limits::nic_bound).
 bool is_nic_bound(const Machine& machine);
 
-/// plan::Limits::eager_incast_bytes. The kernel sends what is longer than a segment of its own in two pieces,
-/// the second when the first has left the interface: by then messages to others wait there. Where transfers
-/// are NIC-bound these take long, so what is asked for is there sooner, unless asking itself takes a good
-/// part of that time.
+/// plan::Limits::eager_incast_bytes. The kernel sends a message that is longer than its largest segment in
+/// two pieces, and the second when the first has left the interface. Messages to others wait there by then.
+/// If transfers are NIC-bound, these take long, and a rendezvous brings the data sooner, unless the
+/// rendezvous takes a good part of that time.
 uint64_t eager_incast_bytes(const Machine& machine);
 
-/// How much should be on its way at once over a connection between nodes (Transport::bound_flight): what the
-/// interface carries in four round trips and a millisecond, in which a rank that waits for a core may do
-/// nothing. More would wait in the network's queues, which have an end: where several senders' data meet
-/// there, packets are lost, and whoever lost one waits for 200 ms. The more ranks elsewhere a node's ranks
-/// exchange with at once, the less. 0 = no bound, where CPUs are no faster than the interface, or do not move
-/// the bytes.
+/// How many bytes should be on their way over a connection between nodes (Transport::bound_flight): what the
+/// interface carries in four round trips and a millisecond, since a rank may wait for a core so long. More
+/// would wait in the network's queues. Where the data of several senders meets there, packets are lost, and a
+/// sender that lost one waits for 200 ms. The more ranks of other nodes a node's ranks exchange with at once,
+/// the smaller the bound. 0 = no bound, if CPUs are no faster than the interface, or do not move the bytes.
 uint64_t flight_bytes(const Machine& machine, const topology::Layout& layout);
 
 /// The default machine with what the host states: cores, cache, number and speed of its fastest interfaces.
@@ -185,8 +183,8 @@ uint64_t flight_bytes(const Machine& machine, const topology::Layout& layout);
 /// loopback, whatever its interfaces.
 Machine machine_of(const topology::Host& host, int nodes_on_host = 1);
 
-/// Everything but the name of a machine, in a fixed order, for machines that travel between ranks. As
-/// floats: those who use the sent machine must use what comes back, also where it came from.
+/// Everything but the name of a machine, in a fixed order, to send it to other ranks. It is sent as floats,
+/// so its sender must use the received machine, too.
 std::vector<float> to_numbers(const Machine& machine);
 /// Numbers of another length leave the default machine.
 Machine from_numbers(std::span<const float> numbers);

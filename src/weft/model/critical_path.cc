@@ -1,6 +1,6 @@
-// Walks back from the step that ended last, from each step to the one that made it ready. `at` is the moment
-// up to which time is not yet accounted for; each step takes what lies between its start and `at`, whatever
-// it was then doing: a put that let its lane go on before its data had arrived takes only that part.
+// Walks back from the step that ended last, from each step to the one that made it ready. Time after `at` is
+// accounted for. Each step takes the time between its start and `at`. So a put that let its lane go on before
+// its data arrived takes only that part.
 #include "model/critical_path.h"
 
 #include <fmt/format.h>

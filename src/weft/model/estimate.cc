@@ -15,7 +15,7 @@ using topology::Layout;
 /// simulate, and a choice needs some twenty points.
 constexpr uint64_t budget(uint64_t ranks) { return std::min<uint64_t>(700 + 64 * ranks, 9000); }
 
-/// Calls in which all wait for all show in a shorter streak what it costs to take turns.
+/// Calls in which all ranks wait for all show the cost of turns in a shorter streak.
 constexpr int kShortestStreak = 4;
 
 /// A communicator to simulate, and what to ask of it.
@@ -53,9 +53,9 @@ struct Question {
   bool in_place;
   bool one_for_all = true;  // one node may stand for all
 
-  /// Calls to simulate. Without a root every rank waits for all, and one alone tells nearly as much, unless
-  /// ranks take turns on their cores: who has one at the end of a call begins the next one on it. Then there
-  /// are several if that can be afforded.
+  /// The number of calls to simulate. Without a root every rank waits for all, and one call is enough, unless
+  /// ranks take turns on cores. The rank that has a core at the end of a call begins the next one on it. Then
+  /// several calls are simulated if that can be afforded.
   int calls_in_streak(const Stage& stage) const {
     if (calls == Calls::alone) return 1;
     const bool rooted = plan::has_root(stage.request.collective);
@@ -72,8 +72,8 @@ struct Question {
   }
   plan::Plan typical_plan(const Stage& stage) const { return plan(stage, stage.typical_rank()); }
   uint64_t typical_steps(const Stage& stage) const { return typical_plan(stage).steps.size(); }
-  /// The symmetry by which one node may stand for all (model/symmetry.h), as far as the plans of `locals`
-  /// ranks of three nodes tell: were blocks not all the same, the last node's would differ.
+  /// The symmetry by which one node may stand for all (model/symmetry.h), from the plans of `locals` ranks of
+  /// three nodes. If blocks were not alike, the last node's would differ.
   Symmetry symmetry(const Stage& stage, int locals) const {
     const int nodes = stage.layout.nodes();
     if (!one_for_all || nodes < 4 || plan::has_root(stage.request.collective) || !in_blocks(stage.layout))
@@ -93,7 +93,7 @@ struct Question {
   uint64_t steps_of_all(const Stage& stage) const {
     return typical_steps(stage) * static_cast<uint64_t>(calls_in_streak(stage)) * stage.ranks();
   }
-  /// What simulating it takes.
+  /// The number of steps that simulating it takes.
   uint64_t steps_to_simulate(const Stage& stage) const {
     const uint64_t steps = steps_of_all(stage);
     if (steps <= budget(stage.ranks()) || symmetry(stage, 1) == Symmetry::none) return steps;
@@ -133,9 +133,9 @@ Stage part_of(const Stage& stage, int nodes, int per_node) {
   return part;
 }
 
-/// Half the nodes while that leaves two, else half of every node, unless its ranks take turns on an odd
-/// number of cores. Halves keep powers of two what they are, and others, too: some algorithms do
-/// otherwise there (plan/fold.h).
+/// Half the nodes while two are left, else half of every node, unless its ranks take turns on an odd number
+/// of cores. A half of a power of two is one, and a half of another number is mostly none: some algorithms
+/// differ between them (plan/fold.h).
 std::optional<Stage> halve(const Stage& stage, int fewest_nodes) {
   const int nodes = stage.layout.nodes(), per_node = most_of_a_node(stage.layout);
   const auto is_power = [](int n) { return std::has_single_bit(static_cast<unsigned>(n)); };
@@ -155,9 +155,9 @@ double bytes_per_put(const plan::Plan& plan) {
   return puts > 0 ? bytes / puts : 0;
 }
 
-/// Makes the smaller communicator's messages as long as the larger one's: an all-reduce that is cut into one
-/// block a rank is asked for fewer blocks, one that sends everything to everybody is not. `unsliced` has
-/// slices that cut nothing.
+/// Makes the smaller communicator's messages as long as the larger one's. An all-reduce that cuts its data
+/// into a block for each rank gets fewer blocks. An algorithm that sends everything to all ranks gets the
+/// same data. `unsliced` has slices that cut nothing.
 void match_messages(const Question& unsliced, const Stage& larger, Stage& smaller) {
   const double wanted = bytes_per_put(unsliced.typical_plan(larger));
   const double has = bytes_per_put(unsliced.typical_plan(smaller));
@@ -189,7 +189,7 @@ Result<double> run(const Question& question, const Stage& stage, double* floor_u
   return simulation->call_us;
 }
 
-/// What to simulate: the communicator itself, or two parts of it.
+/// The communicators to simulate: the communicator itself, or two parts of it.
 struct Stages {
   Stage whole;
   std::optional<Stage> far, near;
@@ -232,9 +232,9 @@ Result<double> run(const Question& question, const Stages& stages, double* floor
   return *far_us + std::max(whole - far, 0.0) * slope;
 }
 
-/// The shortest slices, from `usual` upwards in powers of two, that can be afforded or cut transfers into no
-/// more than about four. Slices of twice the length must still be slices: uncut data lies on no line with
-/// them.
+/// The shortest slices, from `usual` upwards in powers of two, that can be afforded or cut transfers into at
+/// most about four. Slices of twice the length must still be slices, since uncut data does not lie on the
+/// line.
 uint64_t affordable_slice(const Question& unsliced, const Stage& whole, uint64_t usual) {
   const uint64_t fewest = unsliced.typical_steps(whole);
   uint64_t slice = unsliced.limits.slice_bytes;
@@ -268,8 +268,8 @@ Result<Estimate> estimate(const plan::Algorithm& algorithm, const Request& reque
   const Stage whole{layout, machine, request};
   const bool in_place = asked_in_place.value_or(mostly_in_place(request.collective));
   Question question{algorithm, limits, working_set(request, layout.ranks(), in_place), calls, in_place};
-  // Where nodes share cores who has one when is for short operations, and long ones take too long to simulate
-  // with it.
+  // If nodes share cores, the order of turns matters for short operations. Long ones take too long to
+  // simulate with turns.
   question.one_for_all =
       !turns_in(whole).across_nodes || question.steps_of_all(whole) > budget(whole.ranks());
   uint64_t longest = std::max<uint64_t>(limits.slice_bytes, 1);

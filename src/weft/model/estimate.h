@@ -11,22 +11,21 @@
 //                   smaller communicators give the line over a rank's number of steps. Plans that grow like
 //                   log n lie on such a line too, and are simulated in full up to hundreds of ranks.
 //
-// A call with a root is estimated alone or in a series of calls: ranks that are done go on to the next call
-// there, and of a tree and a star the tree has the longer latency and the shorter work. Without a root
-// every rank waits for all, and a call in a series takes what it takes alone, but where ranks take turns on
-// cores.
+// A call with a root is estimated alone or in a streak: ranks that are done go on to the next call. A tree
+// has the longer latency and less work than a star. Without a root every rank waits for all, so a call in a
+// streak takes its time alone, unless ranks take turns on cores.
 #pragma once
 
 #include "model/simulate.h"
 
 namespace weft::model {
 
-/// What "how long" is of: one call alone, until its last rank is done, or of a long streak a call
+/// What is estimated: one call alone, until its last rank is done, or a call of a long streak
 /// (Simulation::call_us).
 enum class Calls : uint8_t { alone, streak };
 
-/// Whether programs mostly call it with one buffer for both. It is estimated so: nobody copies from one to
-/// the other.
+/// Whether programs mostly call the collective with one buffer. Then it is estimated without the copy from
+/// one buffer to the other.
 constexpr bool mostly_in_place(plan::Collective collective) {
   return collective == plan::Collective::broadcast;
 }

@@ -1,7 +1,6 @@
-// Events of the simulator, and the order in which they are handled: by time, and at one moment by what they
-// are. An event that another one causes at the same moment comes after all that were due then; otherwise the
-// kind, the place on the node and the step decide, and only then the rank. So the order says the same on
-// every node, whoever was first (see symmetry.h), and does not depend on how the queue is made.
+// Events of the simulator, and the order in which they are handled. The order is: time, then at one moment
+// the events that were due before those they cause, then kind, place on the node and step, and last the rank.
+// So every node has the same order (symmetry.h), and it does not depend on how the queue is built.
 //
 // Thread safety: none.
 #pragma once

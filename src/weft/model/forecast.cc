@@ -14,14 +14,14 @@ constexpr uint64_t kMostTimedSteps = 20'000'000;
 /// A plan takes some 120 bytes a step, where plans cannot be shared.
 constexpr uint64_t kMostPlannedSteps = 40'000'000;
 
-/// Of the CPU, so that other programs do not count.
+/// CPU time, so that other programs do not count.
 double cpu_s() {
   timespec t;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) / 1e9;
 }
 
-/// What would have to be simulated, and whether that can be afforded.
+/// Which ranks would have to be simulated, and whether that can be afforded.
 struct Cast {
   Symmetry symmetry = Symmetry::none;
   bool one_node = false;

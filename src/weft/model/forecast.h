@@ -33,8 +33,8 @@ struct Forecast {
   Simulation simulation;  // empty if extrapolated
 };
 
-/// Errors: what the algorithm says if it does not fit; unsupported if the cluster has conditions under which
-/// all ranks must be simulated and that takes more steps than allowed; invalid_argument for send and recv.
+/// Errors: the algorithm's reason if it does not fit; unsupported if the cluster's conditions require all
+/// ranks and those take more steps than allowed; invalid_argument for send and recv.
 Result<Forecast> forecast(const plan::Algorithm& algorithm, const plan::Request& request,
                           const Cluster& cluster, const plan::Limits& limits,
                           const ForecastOptions& options = {});

@@ -1,5 +1,5 @@
-// HandedOver: how much goes between the caches of a rank and its node-mates in one operation, which decides
-// how fast it goes (mapped_rate()).
+// HandedOver: how many bytes go between the caches of a rank and its local peers in one operation. Their
+// number decides their rate (mapped_rate()).
 //
 // Thread safety: values and pure functions.
 #pragma once
@@ -11,11 +11,11 @@
 namespace weft::model {
 
 struct HandedOver {
-  uint64_t scratch_bytes = 0;  // of node-mates' scratch, written or read
+  uint64_t scratch_bytes = 0;  // of local peers' scratch, written or read
   uint64_t output_bytes = 0;   // of their outputs, which they have just written, read
 
-  /// What is used in turn has not left the other's cache like what is used once: pieces that take turns in
-  /// 1 MiB are handed over as fast as a third of it at once.
+  /// Memory that is used again and again stays in the other rank's cache longer: pieces that take turns in 1
+  /// MiB have the rate of a third of it used once.
   static constexpr uint64_t kTakenSooner = 3;
 };
 

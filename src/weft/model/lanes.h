@@ -38,7 +38,7 @@ class Lanes {
   /// How many of the steps that `id` names in `after` are not done.
   uint32_t missing(plan::StepId id) const { return plan_->has_dependents ? missing_[id] : 0; }
 
-  /// A wait has come to the head of its lane: whether its notification is there. If not, arrive() names it.
+  /// Whether the notification of a wait at the head of its lane is there. If not, arrive() names the wait.
   bool await(plan::StepId id) {
     const plan::Step& wait = plan_->steps[id];
     plan::StepId& waiting = waiting_[plan_->wait_begin[wait.peer] + wait.tag];

@@ -27,7 +27,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What the numbers mean, and how they were measured. To be counted up when either changes.
+// The version of the numbers' meaning and of how they are measured. Raise it when either changes.
 constexpr int kFormat = 17;
 constexpr uint64_t kMostBytes = 64 << 10;  // of a file: none of ours is longer
 

@@ -18,7 +18,7 @@
 
 namespace weft::model {
 
-/// What a measurement depends on. Equal facts: the measurement may be used again.
+/// What a measurement depends on. With equal facts it may be used again.
 struct Facts {
   std::vector<std::pair<std::string, std::string>> host;  // of this machine and library
   int active = 1;           // ranks of a node that have a core each, and move memory at the same time
@@ -49,15 +49,15 @@ struct Cached {
 
 /// Whether `text` is a file of the cache, whole or damaged, and no other description.
 bool is_cached(const std::string& text);
-/// What `path` holds; nothing if there is no such file. Errors (system_error, invalid_argument) say what is
-/// wrong with it.
+/// The measurement in `path`; nothing if there is no such file. Errors (system_error, invalid_argument) say
+/// what is wrong with it.
 Result<std::optional<Cached>> read_cache(const std::string& path);
 /// The measurement for these facts; nothing if there is none without a doubt. Errors as read_cache(), and
 /// invalid_argument if the file was measured under other facts.
 Result<std::optional<Cached>> find_cached(const std::string& directory, const Facts& facts);
 /// Every readable measurement of this host, the latest first; files that are damaged are left out.
 std::vector<Cached> list_cached(const std::string& directory, const topology::Host& host);
-/// What is wrong with files that cannot be read, a sentence each.
+/// Why files cannot be read, a sentence each.
 std::vector<std::string> damaged_files(const std::string& directory);
 /// Keeps a measurement, in place of an older one. One with a doubt is kept to be looked at (weft_info), and
 /// not in place of one without. Makes the directory. Errors: system_error.

@@ -30,11 +30,11 @@ struct Latency {
   std::string doubt;
 };
 
-/// What rows of round trips say, in which both ranks spun, and others, in which both slept. Whoever loses its
-/// core for a while is slow, and nobody is ever too fast, so the quickest row counts, by its median. It is
-/// doubtful if it is the only one of several that took about so long; and if those who slept, which costs two
-/// wake-ups, were far quicker than those who spun: then the ranks had to share a core, of which spinning
-/// takes all. Where there is `one_core` for both anyway, that is as it has to be.
+/// The latency from series of round trips in which both ranks spun, and others in which both slept. A rank
+/// that loses its core is slow, and none is ever too fast. So the quickest series counts, by its median. The
+/// latency is doubtful if only one of several series took about so long. It is doubtful, too, if the sleeping
+/// ranks, which pay two wake-ups, were far quicker: then the ranks shared a core. With `one_core` for both
+/// that is expected.
 Latency agree(std::span<const std::vector<double>> spun, std::span<const std::vector<double>> slept,
               bool one_core);
 

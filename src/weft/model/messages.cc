@@ -10,8 +10,8 @@ using plan::Step;
 using plan::StepId;
 using plan::StepKind;
 
-/// Where CPUs move the bytes, the kernel keeps so much of what was written and has not left yet: unsent_bytes
-/// of transport/tcp_transport.h, where what is on its way has no closer bound.
+/// If CPUs move the bytes, the kernel keeps so many written bytes that have not left: unsent_bytes of
+/// transport/tcp_transport.h, unless the bytes on their way have a lower bound.
 constexpr uint64_t kUnsentBytes = 256 << 10;
 /// … of which an interface's queue holds no more at a time, so that connections share it (TCP small queues).
 constexpr double kQueuedBytes = 32 << 10;
@@ -22,7 +22,7 @@ double kept_us(const Machine& machine, const topology::Layout& layout) {
   return static_cast<double>(bytes) / machine.nic_bytes_per_us;
 }
 
-/// What goes together has a packet's headers once, and each message's own.
+/// Messages that go together have a packet's headers once, and each its own header.
 double headers_of(uint32_t flight) {
   return flight == kGathered ? kHeaderBytes / (kHeaderBytes + kPacketBytes) : 1;
 }
@@ -211,8 +211,8 @@ double Messages::share(const RankState& from, const RankState& to) const {
   return cores.core_of(from.worker) == cores.core_of(to.worker) ? kSameCore : 1;
 }
 
-/// Whether a message was there when its receiver last read from the same sender, as one that shared a write
-/// with those before it was; else it is read now, with what has come behind it by then.
+/// Whether a message was there when its receiver last read from the same sender, because it shared a write
+/// with earlier ones. Else the receiver reads it now, together with the messages behind it.
 bool Messages::read_together(RankState& receiver, int from, const Event& message, double from_us) const {
   if (message.flight == kGathered) return true;
   const double at_us = std::max(from_us, workers_.free_us(receiver.worker));
@@ -226,9 +226,9 @@ bool Messages::read_together(RankState& receiver, int from, const Event& message
   return false;
 }
 
-/// What a message between nodes costs its sender's CPU, without its bytes, and whether it shares a write and
-/// a packet's headers. All that waits goes with the next look, after a while, or when it comes to enough:
-/// what such writes cost is spread over what has waited for them.
+/// The sender's CPU time for a message between nodes, without its bytes, and whether it shares a write and a
+/// packet's headers. All waiting messages go with the next poll, after a while, or when they are enough. The
+/// cost of such a write is spread over its messages.
 Messages::Sent Messages::sent(RankState& rank, const Step& step, double now) const {
   const Link& link = machine_.inter;
   const double part_of_it = share(rank, ranks_.receiver_of(rank, step));
@@ -261,7 +261,7 @@ double Messages::flow_us(const RankState& rank, double bytes) const {
   return bytes / workers_.flow_rate(rank.worker);
 }
 
-/// Whether what a rank writes at `now` goes to its interface at once. Of several interfaces one has room.
+/// Whether the interface takes what a rank writes at `now` at once: of several interfaces one has room.
 bool Messages::has_room(const Line& line, double now) const {
   if (machine_.rails > 1) return true;
   return line.underway == 0 && !line.waits() && line.free_us - queued_us_ <= now;

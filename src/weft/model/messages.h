@@ -1,13 +1,13 @@
-// Messages: the way of a put or a signal, from when its sender's CPU turns to it until its receiver's has
-// filed it. It passes these events; inside a node there is none between `ended` and `land`, and a put of
+// Messages: the path of a put or a signal, from when its sender's CPU begins with it until its receiver's CPU
+// has filed it. It passes these events. Inside a node there is none between `ended` and `land`. A put of
 // several stripes has a `wire` for each:
 //
 //   send()  ── CPU ──▶ inject ── egress ──▶ (core ──▶) wire ── ingress ──▶ land ── CPU ──▶ filed
 //
-// Where CPUs move the bytes, an interface's queue holds so much of each connection's and no more: a put that
-// finds no room there waits for its `write`. So puts to several peers share an interface.
+// If CPUs move the bytes, an interface's queue holds a bounded part of each connection's. A put that finds no
+// room waits for its `write`. So puts to several peers share an interface.
 //
-// What it means for the plans is the simulator's to know: which call a message is for, whose lane goes on.
+// The simulator knows which call a message is for, and which lane goes on.
 //
 // Invariant: each message leads to one `land`, and to one event that says that its source may be reused:
 // `released`, or `ended` where that is so by then.
@@ -49,7 +49,7 @@ class Messages {
   /// later.
   void file(const Event& event, double from_us, EventKind then);
 
-  /// What has been sent so far, inside nodes or between them.
+  /// The traffic so far, inside nodes or between them.
   const Traffic& traffic(bool same_node) const { return same_node ? intra_ : inter_; }
 
  private:

@@ -1,7 +1,7 @@
 // Network: the interfaces of the nodes and the switches between them, as servers that work on one thing at a
-// time. Every rail of a node is one server out and one in, each end of a leaf's way to the core is one.
-// Several streams that share a server get through one after the other: k senders to one receiver take k
-// times, as they do when packets take turns, but for the order. Messages without bytes wait for none.
+// time. Every rail of a node is one server out and one in. Each end of a leaf's uplink is a server. Streams
+// that share a server pass one after the other: k senders to one receiver take k times as long. If packets
+// took turns, only the order would differ. Messages without bytes wait for none.
 //
 // Thread safety: none; one simulation's.
 #pragma once

@@ -1,6 +1,6 @@
-// Ranks: those that are simulated, where each is in its plan, and whom its steps are for. With a symmetry
-// (model/symmetry.h) the plans of node 0 are everybody's, moved; and where one node stands for all only its
-// ranks are here, each in the place of its counterparts on all nodes.
+// Ranks: the simulated ranks, where each is in its plan, and which ranks its steps are for. With a symmetry
+// (model/symmetry.h) the plans of node 0 serve all nodes, moved. If one node stands for all, only its ranks
+// exist here, each in the place of its counterparts on all nodes.
 //
 // A rank's `rank` and `node` are those of the layout, `worker` is its number among those simulated. Steps
 // name peers as their plan sees them: only peer_of() and seen_from() know who that is.
@@ -53,8 +53,8 @@ struct Line {
   }
 };
 
-/// A rank, in the call of a streak that it is in. What most events look at comes first: where ranks are
-/// thousands, each event fetches that anew.
+/// A rank, in the call of a streak that it is in. The members that most events use come first: with thousands
+/// of ranks, each event fetches them anew.
 struct RankState {
   int rank, node, local;
   uint32_t left = 0;  // steps of the call that are not done
@@ -102,16 +102,16 @@ class Ranks {
   int simulated_node(int node) const { return one_node_ ? 0 : node; }
   int node_of(int rank) const { return layout_.node_of(rank); }
 
-  /// Who is, or stands for, a rank of the layout.
+  /// The rank that is, or stands for, a rank of the layout.
   RankState& state_of(int rank) { return states_[static_cast<size_t>(one_node_ ? rank % per_node_ : rank)]; }
   /// The rank that an event is of, for messages the sender.
   RankState& of(const Event& event) { return state_of(event.rank); }
-  /// Whom `rank`'s step is for; not simulated itself where one node stands for all.
+  /// The peer that `rank`'s step is for. It is not simulated if one node stands for all.
   int peer_of(const RankState& rank, const plan::Step& step) const {
     if (symmetry_ == Symmetry::none) return step.peer;
     return moved(step.peer / per_node_, rank.node) * per_node_ + step.peer % per_node_;
   }
-  /// Who takes in what `rank`'s step sends.
+  /// The rank that receives what `rank`'s step sends.
   RankState& receiver_of(const RankState& rank, const plan::Step& step) {
     return state_of(peer_of(rank, step));
   }
@@ -133,7 +133,7 @@ class Ranks {
   const bool one_node_;
   const int per_node_;
   std::vector<Script> scripts_;
-  /// What all ranks' lanes know, one after the other. A block for each, somewhere between the plans, makes
+  /// The state of all ranks' lanes, one after the other. A block for each rank, between the plans, makes
   /// double_tree of 4096 ranks 8 % slower.
   std::vector<uint32_t> lanes_;
   std::vector<RankState> states_;  // by worker

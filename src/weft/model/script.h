@@ -1,6 +1,5 @@
-// Script: a plan with what executing it needs besides: who waits for whom, and how
-// much it hands over. Several ranks may play one script
-// (see symmetry.h).
+// Script: a plan, with what its execution needs: which steps wait for which, and how much the plan hands
+// over. Several ranks may play one script (symmetry.h).
 #pragma once
 
 #include <vector>

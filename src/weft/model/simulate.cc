@@ -1,12 +1,12 @@
-// The event loop of the simulator: ranks begin calls, lanes go from step to step, copies and reductions take
-// workers, messages go their way (model/messages.h), and what has arrived lets a wait's lane go on.
+// The event loop of the simulator. Ranks begin calls, lanes go from step to step, copies and reductions take
+// workers, messages take their path (model/messages.h), and an arrival lets the lane of a wait go on.
 //
-// Of back-to-back calls a rank has the state of the one that it is in; what comes for a later one is kept
-// until it begins that (RankState::ahead), as the engine's stash and the transports' buffers do.
+// A rank has the state of one call of a streak. Messages for a later call are kept until it begins
+// (RankState::ahead), as the engine's stash and the transports' buffers keep them.
 //
-// Invariants: events are handled in the order of event_queue.h; a resource is reserved in the order in which
-// its users ask for it. What an event does touches one rank and its node, and reaches others by events only:
-// that is what makes symmetry exact.
+// Invariants: events are handled in the order of event_queue.h. A resource is reserved in the order in which
+// its users ask for it. An event touches one rank and its node, and reaches other nodes by events only. So
+// symmetry is exact.
 #include "model/simulate.h"
 
 #include <algorithm>
@@ -120,7 +120,7 @@ class Simulator {
     }
   }
 
-  /// What has come for the call that begins, in the order in which it came.
+  /// The messages that have arrived for the call that begins, in order.
   static std::vector<Event> take_ahead(RankState& rank) {
     const auto later = std::stable_partition(rank.ahead.begin(), rank.ahead.end(),
                                              [&](const Event& e) { return e.call == rank.call; });
@@ -164,8 +164,8 @@ class Simulator {
     advance(rank, lane, id, now);
   }
 
-  /// `id` is done: whoever named it in `after` starts if it is the head of its lane and this was the last.
-  /// Called before the own lane proceeds past `id`.
+  /// `id` is done. A step that names it in `after` starts if it is the head of its lane and misses nothing
+  /// else. Called before the lane of `id` passes it.
   void finish(RankState& rank, StepId id, double now) {
     rank.finish_us = std::max(rank.finish_us, now);
     record_.end(rank, id, now);
@@ -209,7 +209,7 @@ class Simulator {
   }
 
   // --- what has arrived
-  /// What is for a later call is read when that begins, or by a rank that has nothing to do but wait.
+  /// A message for a later call is read when that begins, or by a rank that only waits.
   void land(const Event& event) {
     const RankState& sender = ranks_.of(event);
     RankState& receiver = ranks_.receiver_of(sender, sender.step(event.step));

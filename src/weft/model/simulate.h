@@ -1,26 +1,25 @@
-// The simulator: executes the very plans that the engine executes, of all ranks, on a modelled machine.
-// Discrete events; no bytes are moved and no real time passes. The same inputs give the same result, bit for
-// bit.
+// The simulator: executes the plans of all ranks, the same plans that the engine executes, on a modelled
+// machine. It handles discrete events. No bytes are moved and no real time passes. Equal inputs give equal
+// results, bit for bit.
 //
 // What is modelled
 //   lanes, dependencies, tags   exactly as plan.h defines them.
 //   a rank's CPU                one, first come first served: sending and filing messages, copies and
-//                               reductions, and the bytes themselves where Link::by_cpu. Messages for a later
-//                               call of a streak it takes in when it begins that, or while it waits.
-//   a node's cores              where it has fewer than ranks, these take turns on them (model/cores.h).
-//                               Nodes with less than a core each share all cores. Where there are too many
-//                               ranks for that, or one node stands for all, CPUs are slower instead.
-//   a rank's engines            where it has some, they copy and reduce instead. What they read from
-//                               node-mates takes the reader's way in and the owner's way out, one at a time.
-//   a node's memory             where its rate is stated: what its ranks copy and reduce outside their caches
-//                               takes turns.
+//                               reductions, and moving the bytes where Link::by_cpu. It files messages for a
+//                               later call of a streak when it begins that call, or while it waits.
+//   a node's cores              if ranks outnumber them, ranks take turns (model/cores.h). Nodes
+//                               with less than a core each share all cores. If ranks are too many, or one
+//                               node stands for all, CPUs are slower instead.
+//   a rank's engines            if it has some, they copy and reduce instead. A read from a local peer takes
+//                               the reader's link in and the owner's link out, one read at a time.
+//   a node's memory             if its rate is stated: copies and reductions outside the caches take turns.
 //   a node's interfaces         each rail is one server out and one in, full duplex, shared by the ranks. A
 //                               put streams through: sender, egress, ingress and receiver work on it at the
 //                               same time, each for bytes / its own rate. Short puts take one rail, in turn;
 //                               long ones are cut into stripes over all that are up. Slower where messages
 //                               of several nodes cross (Machine::crossing).
-//   switches                    none by default; else a leaf's way to the core and back (conditions.h).
-// What is not: lost packets, the order in which packets of two streams take turns, chance.
+//   switches                    none by default; else a leaf's path to the core and back (conditions.h).
+// Lost packets, the order of packets of two streams, and chance are not modelled.
 //
 // State is proportional to the plans' steps. Thread safety: pure functions.
 #pragma once
@@ -68,13 +67,13 @@ struct CriticalPath {
 
 struct Simulation {
   double total_us = 0;  // until the last rank has done its last call
-  /// What a call takes in a long streak: of the slowest rank, from half of the calls on. The others wait for
-  /// it once the buffers between them are full. Where ranks take turns on cores: at least the work of all
-  /// ranks of the busiest core. Of one call alone: total_us.
+  /// Time of a call in a long streak, of the slowest rank, from half of the calls on. The other ranks wait
+  /// for it once the buffers between them are full. If ranks take turns on cores, it is at least the work of
+  /// all ranks of the busiest core. Of one call alone: total_us.
   double call_us = 0;
   std::vector<double> finish_us;  // of each rank that was simulated
   Traffic intra, inter;           // of all ranks
-  double longest_wait_us = 0;     // that something waited because the interface of its receiver was taken
+  double longest_wait_us = 0;     // for the interface of a receiver
   uint64_t events = 0;            // handled
   // Only with SimulateOptions::keep_steps:
   CriticalPath critical;
@@ -82,36 +81,36 @@ struct Simulation {
 };
 
 inline constexpr int kMostCalls = 255;
-/// A streak long enough to show what a call takes in it (Simulation::call_us).
+/// The length of a streak that shows the time of a call in it (Simulation::call_us).
 inline constexpr int kStreakCalls = 8;
-/// … of this request: where ranks take turns, a root does in its turn all that there is room for between two
-/// ranks, and many calls share the price of a turn.
+/// The same for this request. If ranks take turns, a root does as many calls in a turn as there is room for
+/// between two ranks, and many calls share the cost of a turn.
 int streak_calls(const plan::Request& request, const topology::Layout& layout, const Machine& machine,
                  const plan::Limits& limits);
 
 struct SimulateOptions {
   bool keep_steps = false;  // of one call
-  /// Back-to-back calls, in [1, kMostCalls]: every rank begins the next one as soon as it has done its part
-  /// of the one before, however far the others are. What it sends them meanwhile waits for them: that buffers
-  /// have an end is not modelled.
+  /// Back-to-back calls, in [1, kMostCalls]: every rank begins the next call as soon as its part of the
+  /// current one is done, however far the others are. What it sends waits for them; buffers have no end in
+  /// the model.
   int calls = 1;
-  /// Ranks have their input where their part of the output is, so nothing is copied from one to the other.
-  /// Not of AlltoAll, whose plans say themselves what they do then.
+  /// Every rank's input is at its part of the output, so nothing is copied. AlltoAll ignores it: its plans
+  /// say what they do in place.
   bool in_place = false;
-  /// Bytes that decide between cached and large rates, for plans that stand for larger ones; 0 = each rank's
-  /// own buffers.
+  /// The bytes that decide between cached and large rates, for plans that stand for larger ones. 0 = each
+  /// rank's own buffers.
   uint64_t working_set_bytes = 0;
-  /// Not none: `plans` are those of node 0, and all other nodes' are these, moved (model/symmetry.h).
+  /// Not none: `plans` are those of node 0; the plans of other nodes are these, moved (model/symmetry.h).
   Symmetry symmetry = Symmetry::none;
-  /// With a symmetry, and conditions under which all nodes are alike: executes node 0 for all of them.
-  /// Where nodes share cores nobody takes turns then.
+  /// With a symmetry, and conditions that are alike for all nodes: executes node 0 for all of them. No ranks
+  /// take turns then on shared cores.
   bool one_node = false;
   Conditions conditions = {};  // must fit the cluster, as check_cluster says
 };
 
-/// Runs plans[r] as rank r. Errors: invalid_argument if there are not as many plans as ranks (of node 0, with
-/// a symmetry), or what is asked for does not go together; internal_error that names rank and step if the
-/// plans do not end.
+/// Runs plans[r] as rank r. Errors: invalid_argument if the number of plans is not that of the ranks (of node
+/// 0, with a symmetry), or options exclude each other; internal_error that names rank and step if the plans
+/// do not end.
 Result<Simulation> simulate(std::span<const plan::Plan> plans, const topology::Layout& layout,
                             const Machine& machine, const plan::Limits& limits,
                             const SimulateOptions& options = {});

@@ -26,7 +26,7 @@ class StepRecord {
   void start(const RankState& rank, plan::StepId id, double now) {
     if (keeps_) times_of(rank, id).start_us = now;
   }
-  /// What a wait waited for.
+  /// The step that ended a wait.
   void cause(const RankState& rank, plan::StepId wait, const Event& message) {
     if (!keeps_) return;
     times_of(rank, wait).cause_rank = message.rank;

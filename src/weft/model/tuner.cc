@@ -61,7 +61,7 @@ bool faster(const Candidate& a, const Candidate& b) {
   return a.unfit.ok() && a.predicted.us < b.predicted.us;
 }
 
-/// What candidates are predicted for: how many calls, of what, where.
+/// The calls for which candidates are predicted: how many, of which request, where.
 struct Situation {
   const Machine& machine;
   const Request& request;

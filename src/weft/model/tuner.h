@@ -36,8 +36,8 @@ struct Choice {
   std::vector<Candidate> candidates;  // all that were considered: those that could by time, then the rest
 };
 
-/// What estimate() has said of one request on one machine: whoever chooses again for a longer streak keeps
-/// it, as that is nearly all that a choice costs.
+/// The estimates of one request on one machine. A caller that chooses again for a longer streak keeps them,
+/// since they are nearly all of the cost of a choice.
 class Estimates {
  public:
   /// Null: not known yet.
@@ -65,9 +65,9 @@ class Estimates {
 /// Limits of a communicator's transports, as plans for such a machine have them: whether its transfers are
 /// NIC-bound, and what goes without asking where messages meet, unless WEFT_EAGER_INTER_BYTES says that.
 plan::Limits limits_on(const Machine& machine, plan::Limits limits);
-/// What a job on such a machine plans with, as far as is known before there is one: the eager limits of its
-/// transports (transport/eager.h) or of the settings, and slices of the usual length. Communicators ask the
-/// transports that they have opened.
+/// The limits with which a job on such a machine plans, as far as they are known before the job exists: the
+/// eager limits of its transports (transport/eager.h) or of the settings, and slices of the usual length.
+/// Communicators ask their open transports.
 plan::Limits limits_for(const Machine& machine);
 /// "eager up to 16 KiB inside a node, 64 KiB between nodes (tcp), 60 KiB to several at once".
 std::string eager_text(const plan::Limits& limits, const Machine& machine);
@@ -82,10 +82,10 @@ uint64_t message_bytes(const plan::Request& request, int ranks);
 /// once in the process, and the next best is used. Errors: internal_error naming the request if nothing fits
 /// (the library has an algorithm for everything), and invalid_setting if everything that fits is banned.
 ///
-/// `streak` calls like this are expected one after the other. With a root the first of them takes what it
-/// takes alone, and each that follows what it takes in a long streak; the mean counts, but what is chosen for
-/// one call stays unless another saves 18 % of that. Without a root a streak changes nothing. `known`: of the
-/// same machine, request, layout and eager limits; what is estimated here joins it.
+/// `streak` calls like this are expected one after the other. With a root the first call takes its time
+/// alone, and each further one its time in a long streak. The mean counts. The choice for one call stays
+/// unless another saves 18 % of its mean. Without a root a streak changes nothing. `known` holds estimates of
+/// the same machine, request, layout and eager limits; new ones join it.
 Result<Choice> choose(const Machine& machine, const plan::Request& request, const topology::Layout& layout,
                       const plan::Limits& base, const Pins& pins, int streak = 1, Estimates* known = nullptr);
 

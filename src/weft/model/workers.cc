@@ -11,11 +11,11 @@ using plan::Plan;
 using plan::Step;
 using plan::StepKind;
 
-/// What the engine reads at once of a peer's memory that it reduces.
+/// The length of a piece of a peer's memory that the engine reads and reduces.
 constexpr uint64_t kReducedPieceBytes = 128 << 10;
 
-/// The machine as a rank sees it that shares its core: some of its node-mates are on that core, and what they
-/// hand each other does not leave its cache.
+/// The machine of a rank that shares its core. Some of its local peers are on that core, and what they hand
+/// each other stays in its cache.
 Machine crowded(const Machine& machine, const Turns& turns) {
   if (turns.crowd() <= 1) return machine;
   const double here = (turns.crowd() - 1) / (turns.ranks - 1);  // of the node-mates
@@ -31,7 +31,7 @@ Machine crowded(const Machine& machine, const Turns& turns) {
 void Workers::add(int node, int ranks, const Turns& turns, double speed, const Buffers& buffers) {
   const Machine seen = crowded(machine_, turns);
   const Memory& memory = seen.memory;
-  // A core's ranks use its caches by turns, and leave nothing there for each other, but scratch is used as
+  // The ranks of a core use its caches in turn, and leave nothing there for each other. Scratch is used as
   // soon as it has been filled.
   const double crowd = turns.crowd();
   const auto in_caches = [crowd](uint64_t bytes) {
@@ -42,7 +42,7 @@ void Workers::add(int node, int ranks, const Turns& turns, double speed, const B
   const bool shares_cores = machine_.shares_cores(ranks);
   worker.part_of_a_core = shares_cores && turns.cores == 0;
   worker.speed = speed;
-  // Whoever takes no turns has a slower CPU: somebody else, who is not simulated, has it meanwhile.
+  // A rank that takes no turns has a slower CPU: ranks that are not simulated have it meanwhile.
   worker.slowdown = (worker.part_of_a_core ? ranks / machine_.cores : 1.0) / speed;
   worker.large_share = large_share(memory, working_set_bytes);
   worker.rates.copy = rate_for(memory, working_set_bytes, memory.copy_cached, memory.copy_large);
@@ -52,19 +52,19 @@ void Workers::add(int node, int ranks, const Turns& turns, double speed, const B
   const uint64_t scratch_set_bytes = std::min(2 * buffers.scratch_bytes, working_set_bytes);
   worker.rates.scratch_reduce =
       rate_for(memory, scratch_set_bytes, memory.reduce_cached, memory.reduce_large);
-  // What comes from peers is in the cache by then, which a core's other ranks have used meanwhile.
+  // The data of peers is in the cache by then, but other ranks of the core have used the cache meanwhile.
   worker.rates.brought_reduce = crowd > 1 ? worker.rates.reduce : memory.reduce_cached;
   worker.rates.mapped = mapped_rate(memory, in_caches(buffers.handed_over.scratch_bytes));
   worker.rates.written =
       std::min(worker.rates.peer, written_rate(memory, in_caches(buffers.handed_over.output_bytes)));
-  // Helping takes as long as putting into mapped scratch, whose half of a copy is done in the cache; so is
-  // half of the copy by which its reader takes what has been brought.
+  // Helping takes as long as putting into mapped scratch, where half of a copy happens in the cache. Half of
+  // the copy of the reader that takes it happens in the cache, too.
   const uint64_t ahead = transport::help_ahead_bytes(static_cast<uint64_t>(std::max(ranks - 1, 1)));
   const double handed_us = 1 / mapped_rate(memory, ahead / HandedOver::kTakenSooner);
   worker.rates.helped = shares_cores ? 0 : 1 / (handed_us + 1 / worker.rates.copy);
   worker.rates.helped_reduced = shares_cores ? 0 : 1 / (handed_us + uncached_us(worker) / 2);
   worker.rates.slot = seen.intra.bytes_per_us;
-  // By way of the kernel's buffers, which are all ranks' of a core: a core's others change little.
+  // Through the kernel's buffers, which all ranks of a core share: the core's other ranks change little.
   worker.rates.sent = sent_rate(machine_.inter, buffers.working_set_bytes);
   worker.rates.received = received_rate(machine_.inter, buffers.working_set_bytes);
   worker.rates.received_scratch =
@@ -89,7 +89,7 @@ Workers::Span Workers::work(size_t rank, const Plan& plan, const Step& step, dou
   }
   double service = machine_.step_us + mapped * bytes / worker.rates.mapped;
   if (reduces) {
-    // What came from peers is in the cache by then.
+    // The data of peers is in the cache by then.
     if (peers > 0)
       service += peers * read_us(plan, step, kReducedPieceBytes, worker.rates.peer_reduced,
                                  worker.rates.helped_reduced);

@@ -1,6 +1,6 @@
-// Workers: what is inside the nodes, as servers that work on one thing at a time: each rank's CPU, its
-// engines and its link to node-mates, and the memory that the ranks of a node share. The counterpart of
-// network.h.
+// Workers: the inside of the nodes, as servers that work on one thing at a time: each rank's CPU, its
+// engines, its link to local peers, and the memory that the ranks of a node share. network.h is the
+// counterpart.
 //
 // Thread safety: none; one simulation's.
 #pragma once
@@ -64,7 +64,7 @@ class Workers {
   double slowdown(size_t rank) const { return workers_[rank].slowdown; }
   /// For how long the rank's CPU has been taken, all in all.
   double used_us(size_t rank) const { return workers_[rank].used_us; }
-  /// Whether somebody who is not simulated has its core when it waits.
+  /// Whether a rank that is not simulated has its core while it waits.
   bool has_part_of_a_core(size_t rank) const { return workers_[rank].part_of_a_core; }
 
  private:
@@ -91,7 +91,7 @@ class Workers {
   double single_copy_us(const plan::Step& step, uint64_t piece_bytes, double rate) const;
   double read_us(const plan::Plan& plan, const plan::Step& step, uint64_t piece_bytes, double rate,
                  double helped_rate) const;
-  /// What a copied byte takes longer for not being in the cache.
+  /// The extra time of a copied byte that is not in the cache.
   double uncached_us(const Worker& worker) const {
     return std::max(0.0, 1 / worker.rates.copy - 1 / machine_.memory.copy_cached);
   }
