@@ -10,7 +10,6 @@
 // Thread safety: under the context's lock.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <utility>
 
@@ -50,7 +49,7 @@ class FastSteps {
     if (sources.size() < step.source_count) sources.resize(step.source_count);
     for (uint32_t s = 0; s < step.source_count; ++s) sources[s] = op_.memory.at(regions[s]);
     // Sizes of elements are powers of two. A division would take longer than the additions.
-    const uint64_t count = step.bytes >> std::countr_zero(device::size_of(op_.reduction.type));
+    const uint64_t count = step.bytes >> __builtin_ctzl(device::size_of(op_.reduction.type));
     device::reduce(op_.reduction_of(step), op_.memory.at(step.dst), sources.data(),
                    static_cast<int>(step.source_count), count);
     return StepOutcome::done;
