@@ -69,7 +69,7 @@ bench-layers: deps ## build, then the benchmarks of single layers
 	@$(MAKE) --no-print-directory build
 	@scripts/bench.sh --layers $(BUILD)
 
-scale: deps ## build weft_sim, then simulate 2 to 512 nodes: the charts and tables of docs/results/scale.md
+scale: deps ## build weft_sim, then simulate 2 to 512 nodes: the charts and tables of docs/results/scale.md and data/scale-tables.md
 	@$(configured)
 	@cmake --build $(BUILD) --target weft_sim
 	@python3 -B perf/scale.py --build $(BUILD)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the charts and fills in the tables of docs/results/scale.md: collectives on 2 to 512 nodes, simulated by weft_sim.
+"""Draws the charts and fills in the tables of docs/results/scale.md and data/scale-tables.md beside it: collectives on 2 to 512
+nodes, simulated by weft_sim.
 
   perf/scale.py [--build build] [--docs docs/results] [--cluster p4d] [--nodes 2,4,…] [--sizes 256K,…] [--json FILE]
 
@@ -31,12 +32,14 @@ SHOWN_NODES = (8, 64, 512)         # of the charts over size
 SICK_NODES = (16,)
 ASSUMED_NODES = (8, 32, 128)
 RATE_SIZE = 64 * MIB
+PAGE, TABLES_PAGE = "scale.md", "data/scale-tables.md"
+ON_PAGE = ("allreduce", "troubles")  # the tables of PAGE; TABLES_PAGE has the others
 
 
 def parse_arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
-    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs/results", help="where scale.md is")
+    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs/results", help=f"where {PAGE} and {TABLES_PAGE} are")
     parser.add_argument("--cluster", default="p4d", help="a description that weft_sim knows, or a file")
     parser.add_argument("--nodes", default=",".join(map(str, NODES)))
     parser.add_argument("--sizes", default=",".join(SIZES))
@@ -86,7 +89,8 @@ class Page:
             {collective: assumed_fields(self.simulator, collective, nodes, ASSUMED_SIZES) for collective in TITLES})
 
     def write(self, docs: pathlib.Path) -> None:
-        fill_in(docs / "scale.md", TOOL, self.tables)
+        fill_in(docs / PAGE, TOOL, {name: table for name, table in self.tables.items() if name in ON_PAGE})
+        fill_in(docs / TABLES_PAGE, TOOL, {name: table for name, table in self.tables.items() if name not in ON_PAGE})
         folder = docs / "scale"
         folder.mkdir(exist_ok=True)
         for name, text in self.charts.items():

@@ -17,6 +17,7 @@ sys.path.insert(0, str(PERF))
 sys.dont_write_bytecode = True
 from comparison.marked import fill_in  # noqa: E402
 from comparison.scenarios import UsageError  # noqa: E402
+from scale import ON_PAGE, PAGE, TABLES_PAGE  # noqa: E402
 from scaling import field as fields  # noqa: E402
 from scaling import studies  # noqa: E402
 from scaling.simulator import MESH, Simulator, line_us  # noqa: E402
@@ -80,12 +81,16 @@ class Field(unittest.TestCase):
 class Scale(unittest.TestCase):
     def test_fills_in_the_page_and_draws(self):
         with tempfile.TemporaryDirectory() as folder:
-            page = pathlib.Path(folder) / "scale.md"
-            page.write_text(page_of("perf/scale.py", TABLES))
+            pages = {pathlib.Path(folder) / PAGE: ON_PAGE,
+                     pathlib.Path(folder) / TABLES_PAGE: [name for name in TABLES if name not in ON_PAGE]}
+            for page, tables in pages.items():
+                page.parent.mkdir(exist_ok=True)
+                page.write_text(page_of("perf/scale.py", tables))
             code, output = run("scale.py", "--docs", folder, "--nodes", "2,4", "--sizes", "256K,1M,4M")
             self.assertEqual(code, 0, output)
-            text = page.read_text()
+            text = "".join(page.read_text() for page in pages)
             self.assertNotIn("old", text)
+            self.assertEqual(text.count("Before."), 2)
             self.assertTrue(text.startswith("Before.") and text.endswith("After.\n"))
             self.assertIn("| healthy, ms | slow node | slow rail | failed rail | incast | leaves |", text)
             for plan in ("| AllReduce | double_tree |", "| AlltoAll | all_to_all |", "| AllGather | ring |"):
