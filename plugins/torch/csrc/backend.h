@@ -1,7 +1,8 @@
 // The backend "weft" of torch.distributed: c10d::Backend over the interface of weft/weft.h, for tensors of
-// host memory and of an accelerator (device_group.h). backend.cc has how operations are run, group_life.cc
-// how a group begins, divides and ends; movement.cc, reductions.cc and point_to_point.cc say what each call
-// of torch is in calls of Weft; membership.h how ranks meet.
+// host memory and of an accelerator.
+//   backend.cc         runs operations on host memory; device_group.h runs those of an accelerator
+//   group_life.cc      begins, divides and ends a group; membership.h makes its communicators
+//   movement.cc, reductions.cc, point_to_point.cc   translate torch's calls to Weft's
 #ifndef WEFT_TORCH_BACKEND_H_
 #define WEFT_TORCH_BACKEND_H_
 

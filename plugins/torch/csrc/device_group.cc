@@ -116,7 +116,7 @@ weftResult_t start(std::vector<Operation>& operations, const c10::Stream& stream
   return result == weftSuccess ? ended : result;
 }
 
-// Copies results to where they belong, in the current stream. What that throws comes after all of them.
+// Copies results to where they belong, in the current stream. Returns the last exception of a copy.
 std::exception_ptr finish(std::vector<Operation>& operations) {
   std::exception_ptr thrown;
   for (Operation& one : operations) {
@@ -156,7 +156,7 @@ void DeviceGroup::issue(std::vector<Operation> operations, const std::vector<Dev
   const std::exception_ptr thrown = finish(operations);
   c10::Event end(type());
   end.record(stream);
-  // What lives in the current stream's order needs nobody who keeps it.
+  // The current stream's own order protects the tensors of a synchronous call.
   if (!async) operations.clear();
   auto in_flight = std::make_shared<InFlight>(std::move(end), std::move(operations));
   for (const DeviceWorkPtr& work : works) work->issued(comm, in_flight);

@@ -1,7 +1,7 @@
 // The device half of a group: its communicators on an accelerator, its streams, and the operations that are
-// in flight on them. It speaks to torch by what all accelerators have in common (c10::Stream, c10::Event,
-// VirtualGuardImpl), so it includes no header of CUDA, and an extension that was built beside torch's CPU
-// wheel serves a CUDA wheel of the same version. A stream's native handle is what Weft takes.
+// in flight on them. It uses what torch gives all accelerators: c10::Stream, c10::Event, VirtualGuardImpl. It
+// includes no header of CUDA, so a build beside torch's CPU wheel serves the CUDA wheel of that version. Weft
+// takes a stream's native handle.
 //
 // Weft does the operation in the stream: after what is in it, before what follows. An asynchronous operation
 // is on a stream of the group that waits for the current one, a synchronous one on the current stream.

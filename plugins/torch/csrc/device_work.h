@@ -25,7 +25,7 @@ class DeviceComm {
   explicit DeviceComm(weftComm_t comm) : comm_(comm) {}
   // After end() it may not be used.
   weftComm_t get() const { return comm_; }
-  // What the communicator has failed with, as torch's exception; null if it has not failed.
+  // The communicator's failure as torch's exception; null if there is none.
   std::exception_ptr failure();
   weftResult_t result();
   void set_timeout(double seconds);
@@ -39,14 +39,14 @@ class DeviceComm {
   std::exception_ptr left_with_;  // guarded by mutex_; what an ended one had failed with
 };
 
-// What is on a stream: the event at its end, and what has to stay meanwhile.
+// Operations on a stream: the event at their end, and the tensors that must stay until then.
 //
 // Thread safety: any thread may call every function.
 class InFlight {
  public:
   InFlight(c10::Event end, std::vector<Operation> kept) : end_(std::move(end)), kept_(std::move(kept)) {}
   const c10::Event& end() const { return end_; }
-  // The memory may be used again in the current stream's order, or the device has come to the end.
+  // Releases the tensors: the current stream waits for the event, or the event has been reached.
   void let_go();
 
  private:
@@ -64,7 +64,7 @@ class DeviceWork final : public c10d::Work {
   // The operations of the Work are on the current stream, with all that belongs to them.
   void issued(std::shared_ptr<DeviceComm> comm, std::shared_ptr<InFlight> in_flight);
 
-  // Whether the device has come to the end, or the communicator has failed.
+  // Whether the stream has reached the event.
   bool isCompleted() override;
   // Throws what the communicator has failed with, so far as that is known. With a timeout it blocks until the
   // end, for so long at most.

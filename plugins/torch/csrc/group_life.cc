@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "backend.h"
+#include "options.h"
 
 namespace weft_torch {
 
@@ -25,7 +26,7 @@ class WithoutGil {
 
 c10::intrusive_ptr<c10d::Backend::Options> make_options(std::chrono::milliseconds timeout, std::string name,
                                                         std::vector<uint64_t> global_ranks) {
-  auto options = c10::make_intrusive<c10d::Backend::Options>("weft", timeout);
+  auto options = c10::make_intrusive<WeftOptions>(timeout);
   options->group_name = std::move(name);
   options->global_ranks_in_group = std::move(global_ranks);
   return options;

@@ -4,9 +4,11 @@
 #include <torch/version.h>
 
 #include "backend.h"
+#include "options.h"
 
 namespace py = pybind11;
 using weft_torch::WeftBackend;
+using weft_torch::WeftOptions;
 
 namespace {
 
@@ -22,6 +24,9 @@ int weft_version() {
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::module_::import("torch.distributed");  // has the base classes
+  py::class_<WeftOptions, c10::intrusive_ptr<WeftOptions>, c10d::Backend::Options>(module, "Options")
+      .def("__deepcopy__",
+           [](const WeftOptions& self, const py::dict&) { return c10::make_intrusive<WeftOptions>(self); });
   py::class_<WeftBackend, c10::intrusive_ptr<WeftBackend>, c10d::Backend>(module, "WeftBackend")
       .def(py::init<c10::intrusive_ptr<c10d::Store>, int, int, std::chrono::milliseconds, std::string,
                     std::vector<uint64_t>, std::string>(),

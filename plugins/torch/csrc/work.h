@@ -18,7 +18,7 @@ namespace weft_torch {
 
 // An exception of torch's type for failures of a backend.
 std::exception_ptr backend_error(const std::string& sentence);
-// What a communicator's operation has failed with.
+// The sentence of a communicator's failed operation.
 std::string failure_sentence(weftComm_t comm, weftResult_t result);
 inline constexpr const char* kAborted =
     "This process group was aborted on this rank while the operation was running.";
