@@ -1,82 +1,10 @@
 #include "backend.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <Python.h>
 
 #include "call_group.h"
 
 namespace weft_torch {
-
-namespace {
-
-// Lets other threads of Python run while this one waits, if it holds the interpreter: callbacks of Futures
-// need it.
-class WithoutGil {
- public:
-  WithoutGil() : state_(Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr) {}
-  ~WithoutGil() {
-    if (state_ != nullptr) PyEval_RestoreThread(state_);
-  }
-
- private:
-  PyThreadState* state_;
-};
-
-// The calls of this thread have a timeout of their own while it lives; 0: they have none.
-class CallTimeout {
- public:
-  explicit CallTimeout(std::chrono::milliseconds timeout) : set_(timeout.count() > 0) {
-    if (set_) weftSetCallTimeout(timeout.count() / 1000.0);
-  }
-  ~CallTimeout() {
-    if (set_) weftSetCallTimeout(0);
-  }
-  CallTimeout(const CallTimeout&) = delete;
-  CallTimeout& operator=(const CallTimeout&) = delete;
-
- private:
-  const bool set_;
-};
-
-c10::intrusive_ptr<c10d::Backend::Options> make_options(std::chrono::milliseconds timeout, std::string name,
-                                                        std::vector<uint64_t> global_ranks) {
-  auto options = c10::make_intrusive<c10d::Backend::Options>("weft", timeout);
-  options->group_name = std::move(name);
-  options->global_ranks_in_group = std::move(global_ranks);
-  return options;
-}
-
-}  // namespace
-
-WeftBackend::WeftBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                         std::chrono::milliseconds timeout, std::string group_name,
-                         std::vector<uint64_t> global_ranks)
-    : Backend(rank, size),
-      store_(std::move(store)),
-      options_(make_options(timeout, std::move(group_name), std::move(global_ranks))),
-      timeout_ms_(timeout.count()),
-      comm_(make_communicator(*store_, rank, size, timeout, options_->group_name)) {
-  init();
-}
-
-WeftBackend::WeftBackend(c10::intrusive_ptr<c10d::Store> store, weftComm_t comm, int rank, int size,
-                         c10::intrusive_ptr<Options> options)
-    : Backend(rank, size),
-      store_(std::move(store)),
-      options_(std::move(options)),
-      timeout_ms_(options_->timeout.count()),
-      comm_(comm) {
-  init();
-}
-
-WeftBackend::~WeftBackend() {
-  WithoutGil without_gil;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-  while (!closed_ && in_flight_ > 0 && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  in_flight_ > 0 ? abort() : shutdown();
-}
 
 void WeftBackend::check_open() const {
   if (!closed_) return;
@@ -94,10 +22,37 @@ void WeftBackend::check_root(int64_t root, const char* what) const {
 }
 
 std::string WeftBackend::sentence(weftResult_t result) const {
-  if (aborted_) return "This process group was aborted on this rank while the operation was running.";
-  std::string text = weftGetLastError(comm_);
-  if (text.empty()) text = weftGetErrorString(result);
-  return result == weftTimeout ? text + "; the timeout of the group or of the call is over" : text;
+  return aborted_ ? kAborted : failure_sentence(comm_, result);
+}
+
+bool WeftBackend::is_on_host(const at::Tensor& tensor, const char* what) const {
+  if (tensor.device().is_cpu()) return true;
+  if (device_ && tensor.device().type() == device_->type()) return false;
+  C10_THROW_ERROR(ValueError,
+                  c10::str(what, " is on ", tensor.device(), ", but backend weft takes tensors on cpu",
+                           device_ ? c10::str(" and ", device_->type()) : "",
+                           "; use another backend for that device, as in "
+                           "init_process_group(\"cpu:weft,cuda:nccl\")."));
+}
+
+void WeftBackend::locate(Operation& made, const at::Tensor& tensor, const char* what) {
+  made.comm = comm_;
+  if (is_on_host(tensor, what)) return;
+  made.device = tensor.device();
+  made.on_device = device_->communicator(tensor.device(), what);
+  made.comm = made.on_device->get();
+}
+
+int WeftBackend::locate_message(Operation& made, const at::Tensor& tensor, int peer, const char* what) {
+  if (is_on_host(tensor, what) || coalescing_.load() == std::this_thread::get_id()) {
+    locate(made, tensor, what);
+    return peer;
+  }
+  int in_it = peer;
+  made.device = tensor.device();
+  made.on_device = device_->communicator_with(tensor.device(), peer, what, &in_it);
+  made.comm = made.on_device->get();
+  return in_it;
 }
 
 c10::intrusive_ptr<WeftWork> WeftBackend::new_work(const Operation& operation) {
@@ -107,9 +62,40 @@ c10::intrusive_ptr<WeftWork> WeftBackend::new_work(const Operation& operation) {
                                        operation.outputs, number);
 }
 
+namespace {
+
+void check_devices(const Operation& operation, const Tensors& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.device() == operation.device) continue;
+    C10_THROW_ERROR(ValueError, c10::str(operation.title, " was given tensors on ", operation.device, " and ",
+                                         tensor.device(), "; they must be on one device."));
+  }
+}
+
+}  // namespace
+
+WorkPtr WeftBackend::run_on_device(Operation operation, bool async) {
+  const bool counted = !c10d::isP2POp(operation.type);
+  auto work = c10::make_intrusive<DeviceWork>(rank_, operation.type, operation.title, operation.inputs,
+                                              operation.outputs,
+                                              counted ? ++sequence_number_ : sequence_number_.load());
+  if (coalescing_.load() == std::this_thread::get_id()) {
+    coalesced_on_device_.push_back(std::move(operation));
+    works_on_device_.push_back(work);
+    return async ? work : nullptr;
+  }
+  std::vector<Operation> operations;
+  operations.push_back(std::move(operation));
+  device_->issue(std::move(operations), {work}, async);
+  return work;
+}
+
 WorkPtr WeftBackend::run(Operation operation, bool async, std::chrono::milliseconds timeout) {
   check_open();
   operation.timeout = timeout;
+  check_devices(operation, operation.inputs);
+  check_devices(operation, operation.outputs);
+  if (operation.on_device) return run_on_device(std::move(operation), async);
   auto work = new_work(operation);
   if (coalescing_.load() == std::this_thread::get_id()) {
     coalesced_.push_back({std::move(operation), work});
@@ -129,7 +115,7 @@ WorkPtr WeftBackend::run(Operation operation, bool async, std::chrono::milliseco
 
 void WeftBackend::run_blocking(Operation& operation) {
   const CallTimeout timeout(operation.timeout);
-  weftResult_t result = operation.start(nullptr);
+  weftResult_t result = operation.start(operation.comm, nullptr);
   if (result != weftSuccess) std::rethrow_exception(backend_error(sentence(result)));
   if (operation.finish) operation.finish();
 }
@@ -139,7 +125,12 @@ WorkPtr WeftBackend::run_all(std::vector<Operation> operations, c10d::OpType typ
   Operation all;
   all.type = type;
   all.title = title;
-  if (!operations.empty()) all.queue = operations[0].queue;
+  if (!operations.empty()) {
+    all.queue = operations[0].queue;
+    all.comm = operations[0].comm;
+    all.device = operations[0].device;
+    all.on_device = operations[0].on_device;
+  }
   for (Operation& one : operations) {
     all.inputs.insert(all.inputs.end(), one.inputs.begin(), one.inputs.end());
     all.outputs.insert(all.outputs.end(), one.outputs.begin(), one.outputs.end());
@@ -147,10 +138,10 @@ WorkPtr WeftBackend::run_all(std::vector<Operation> operations, c10d::OpType typ
     one.scaled.clear();
   }
   auto parts = std::make_shared<std::vector<Operation>>(std::move(operations));
-  all.start = [parts](weftStream_t stream) {
+  all.start = [parts](weftComm_t comm, weftStream_t stream) {
     CallGroup group;
     for (Operation& one : *parts) {
-      if (weftResult_t result = one.start(stream); result != weftSuccess) return result;
+      if (weftResult_t result = one.start(comm, stream); result != weftSuccess) return result;
     }
     return group.end();
   };
@@ -209,7 +200,7 @@ void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<W
     if (started.size() > 1) group.emplace();
     for (Started& one : started) {
       const CallTimeout timeout(one.operation.timeout);
-      result = one.operation.start(queue(one.operation.queue)->stream());
+      result = one.operation.start(one.operation.comm, queue(one.operation.queue)->stream());
       if (result != weftSuccess) break;
     }
     weftResult_t ended = group ? group->end() : weftSuccess;
@@ -243,6 +234,8 @@ void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<W
 
 void WeftBackend::startCoalescing() {
   coalesced_.clear();
+  coalesced_on_device_.clear();
+  works_on_device_.clear();
   coalescing_ = std::this_thread::get_id();
 }
 
@@ -253,11 +246,27 @@ WorkPtr WeftBackend::endCoalescing() {
   coalescing_ = std::thread::id();
   std::vector<Started> started = std::move(coalesced_);
   coalesced_.clear();
+  std::vector<Operation> on_device = std::move(coalesced_on_device_);
+  coalesced_on_device_.clear();
+  std::vector<DeviceWorkPtr> works = std::move(works_on_device_);
+  works_on_device_.clear();
+  if (!started.empty() && !on_device.empty()) {
+    C10_THROW_ERROR(ValueError, c10::str("Coalesced calls were given tensors on cpu and ",
+                                         on_device[0].device, "; coalesce the calls of each device apart."));
+  }
   Operation all;
   all.type = c10d::OpType::COALESCED;
   all.title = "weft:coalesced";
   for (const Started& one : started) {
     all.outputs.insert(all.outputs.end(), one.operation.outputs.begin(), one.operation.outputs.end());
+  }
+  if (!on_device.empty()) {
+    for (const Operation& one : on_device)
+      all.outputs.insert(all.outputs.end(), one.outputs.begin(), one.outputs.end());
+    works.push_back(c10::make_intrusive<DeviceWork>(rank_, all.type, all.title, all.inputs, all.outputs,
+                                                    ++sequence_number_));
+    device_->issue(std::move(on_device), works, true);
+    return works.back();
   }
   auto whole = new_work(all);
   if (started.empty()) {
@@ -269,120 +278,9 @@ WorkPtr WeftBackend::endCoalescing() {
   return whole;
 }
 
-void WeftBackend::setTimeout(std::chrono::milliseconds timeout) {
-  check_open();
-  if (weftCommSetTimeout(comm_, timeout.count() / 1000.0) != weftSuccess) {
-    C10_THROW_ERROR(ValueError, c10::str("The timeout of a group is ", timeout.count(),
-                                         " ms; it must be longer than 0."));
-  }
-  timeout_ms_ = timeout.count();
-  options_->timeout = timeout;
-}
-
-c10d::ErrorType WeftBackend::getError() {
-  if (closed_) return aborted_ ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
-  weftResult_t failed = weftSuccess;
-  weftCommGetAsyncError(comm_, &failed);
-  switch (failed) {
-    case weftSuccess:
-    case weftInProgress: return c10d::ErrorType::SUCCESS;
-    case weftTimeout: return c10d::ErrorType::TIMEOUT;
-    case weftRemoteError: return c10d::ErrorType::REMOTE_ERROR;
-    default: return c10d::ErrorType::COMM_ERROR;
-  }
-}
-
-void WeftBackend::drain() {
-  std::map<QueueKey, std::shared_ptr<AsyncQueue>> queues;
-  {
-    std::lock_guard<std::mutex> lock(issue_mutex_);
-    queues.swap(queues_);
-  }
-  for (auto& [key, queue] : queues) queue->close();
-}
-
-void WeftBackend::abort() {
-  WithoutGil without_gil;
-  std::lock_guard<std::mutex> lock(life_mutex_);
-  if (closed_) return;
-  aborted_ = true;
-  closed_ = true;
-  weftCommAbortWithReason(comm_, "torch.distributed aborted the process group");
-  drain();
-}
-
-void WeftBackend::shutdown() {
-  WithoutGil without_gil;
-  std::lock_guard<std::mutex> lock(life_mutex_);
-  if (closed_) return;
-  closed_ = true;
-  drain();
-  weftCommDestroy(comm_);
-}
-
-void WeftBackend::dump(const std::string& path) {
-  check_open();
-  if (weftCommDump(comm_, path.c_str()) != weftSuccess) {
-    std::rethrow_exception(backend_error(weftGetLastError(comm_)));
-  }
-}
-
-c10::intrusive_ptr<c10d::Backend> WeftBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
-                                                     const std::vector<int>& ranks,
-                                                     const c10::intrusive_ptr<Options>& options) {
-  std::vector<uint64_t> global_ranks;
-  int rank = -1;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    check_root(ranks[i], "A rank of the split");
-    const auto& known = options_->global_ranks_in_group;
-    global_ranks.push_back(known.empty() ? ranks[i] : known[ranks[i]]);
-    if (ranks[i] == rank_) rank = static_cast<int>(i);
-  }
-  if (rank < 0) return nullptr;
-  std::string name = options_->group_name + ":split";
-  for (int each : ranks) name += "_" + std::to_string(each);
-  return c10::make_intrusive<WeftBackend>(store, rank, static_cast<int>(ranks.size()),
-                                          options ? options->timeout : std::chrono::milliseconds(timeout_ms_),
-                                          name, global_ranks);
-}
-
-c10::intrusive_ptr<c10d::Backend> WeftBackend::shrink(const std::vector<int64_t>& excluded, int flags,
-                                                      const c10::intrusive_ptr<Options>& options) {
-  std::vector<int> ranks;
-  for (const int64_t rank : excluded) {
-    check_root(rank, "A rank to exclude");
-    ranks.push_back(static_cast<int>(rank));
-  }
-  const auto timeout = options ? options->timeout : std::chrono::milliseconds(timeout_ms_);
-  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-  const std::string name = options_->group_name + ":shrunk";
-  const std::string short_name = "group " + name.substr(0, 24);
-  config.commName = short_name.c_str();
-  if (timeout.count() > 0) config.timeoutSeconds = timeout.count() / 1000.0;
-  check_open();
-  weftComm_t child = nullptr;
-  weftResult_t result =
-      weftCommShrink(comm_, ranks.data(), static_cast<int>(ranks.size()), &child, &config, flags);
-  if (result != weftSuccess) std::rethrow_exception(backend_error(weftGetLastError(nullptr)));
-  int rank = 0, size = 0;
-  weftCommUserRank(child, &rank);
-  weftCommCount(child, &size);
-  std::vector<uint64_t> global_ranks;
-  for (int r = 0; r < size_; ++r) {
-    const auto& known = options_->global_ranks_in_group;
-    if (std::find(ranks.begin(), ranks.end(), r) == ranks.end())
-      global_ranks.push_back(known.empty() ? r : known[r]);
-  }
-  return c10::make_intrusive<WeftBackend>(store_, child, rank, size,
-                                          make_options(timeout, name, std::move(global_ranks)));
-}
-
 at::Tensor WeftBackend::allocateTensor(long size, at::TensorOptions options) {
-  if (!options.device().is_cpu()) {
-    C10_THROW_ERROR(ValueError, c10::str("A tensor on ", options.device(),
-                                         " was asked for, but backend weft "
-                                         "allocates on cpu."));
-  }
+  // Peers of the node reach an accelerator's memory as it is.
+  if (!options.device().is_cpu()) return at::empty({size}, options);
   const size_t bytes = static_cast<size_t>(size) * options.dtype().itemsize();
   void* memory = nullptr;
   if (weftMemAlloc(&memory, bytes) != weftSuccess)

@@ -1,7 +1,8 @@
 // The backend "weft" of torch.distributed: c10d::Backend over the interface of weft/weft.h, for tensors of
-// host memory. backend.cc has its life and how operations are run; movement.cc, reductions.cc and
-// point_to_point.cc say what each call of torch is in calls of Weft; rendezvous.cc what goes through the
-// store.
+// host memory and of an accelerator.
+//   backend.cc         runs operations on host memory; device_group.h runs those of an accelerator
+//   group_life.cc      begins, divides and ends a group; membership.h makes its communicators
+//   movement.cc, reductions.cc, point_to_point.cc   translate torch's calls to Weft's
 #ifndef WEFT_TORCH_BACKEND_H_
 #define WEFT_TORCH_BACKEND_H_
 
@@ -22,6 +23,9 @@
 
 #include "async_queue.h"
 #include "buffers.h"
+#include "device_group.h"
+#include "membership.h"
+#include "operation.h"
 #include "reduction.h"
 #include "work.h"
 
@@ -29,36 +33,17 @@ namespace weft_torch {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// Which stream an asynchronous operation is put on. Operations of one stream run one after the other.
-struct QueueKey {
-  enum Kind { kReduce, kMove, kSend, kReceive } kind;
-  int peer = 0;  // of kSend and kReceive
-  bool operator<(const QueueKey& other) const {
-    return kind != other.kind ? kind < other.kind : peer < other.peer;
-  }
-};
-
-// A call of torch, made ready: checked, with buffers that Weft can take.
-struct Operation {
-  c10d::OpType type = c10d::OpType::UNKNOWN;
-  const char* title = "";
-  QueueKey queue{QueueKey::kReduce};
-  Tensors inputs;                                   // for the profiler
-  Tensors outputs;                                  // the Work's result
-  std::function<weftResult_t(weftStream_t)> start;  // calls of Weft; NULL blocks
-  std::function<void()> finish;                     // copies results to where they belong; may be empty
-  std::vector<std::shared_ptr<ScaledSum>> scaled;   // operators that start() uses
-  std::chrono::milliseconds timeout{0};             // the call's own; 0: the group's
-};
-
 class WeftBackend final : public c10d::Backend {
  public:
-  // A collective of all ranks of the group. Waits `timeout` for ranks to come.
+  // A collective of all ranks of the group. `global_ranks` are its ranks in the default group; none: it is
+  // that. A group of some ranks shares the default group's connections. Where those are not Weft's, ranks
+  // meet through the store, and `timeout` is how long they wait. `accelerator` names the type of device whose
+  // tensors are taken besides the host's, as "cuda"; "": none.
   WeftBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout,
-              std::string group_name, std::vector<uint64_t> global_ranks);
+              std::string group_name, std::vector<uint64_t> global_ranks, const std::string& accelerator);
   // Of a communicator that is there, which it destroys.
-  WeftBackend(c10::intrusive_ptr<c10d::Store> store, weftComm_t comm, int rank, int size,
-              c10::intrusive_ptr<Options> options);
+  WeftBackend(Membership group, weftComm_t comm, c10::intrusive_ptr<Options> options,
+              std::optional<at::DeviceType> accelerator);
   // Without shutdown() or abort() before, waits 2 s at most for operations in flight, then aborts them: a
   // program may end while it waits for a message that nobody sends.
   ~WeftBackend() override;
@@ -106,10 +91,13 @@ class WeftBackend final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all) override;
 
-  // Children are new groups that meet through the store; ranks outside them have nothing to do.
+  // Children share this group's connections; ranks outside them have nothing to do.
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& options) override;
+
+  // Makes the communicator of the device now, so that groups of some ranks share its connections.
+  void eagerConnectSingleDevice(at::Device device) override;
 
   // The ranks that are not excluded go on as a group of their own; this one may have failed. `flags` are
   // those of torch.distributed.shrink_group(): 1 aborts first what is in flight.
@@ -123,7 +111,7 @@ class WeftBackend final : public c10d::Backend {
   void abort() override;
   void shutdown() override;
 
-  // Writes the communicator's flight recorder as JSON.
+  // Writes the flight recorder of the communicator on host memory as JSON.
   void dump(const std::string& path);
 
  private:
@@ -135,6 +123,7 @@ class WeftBackend final : public c10d::Backend {
   // Runs an operation: blocking if `async` is false, else as a Work. Between startCoalescing() and
   // endCoalescing() of the same thread it is kept for the latter.
   WorkPtr run(Operation operation, bool async, std::chrono::milliseconds timeout);
+  WorkPtr run_on_device(Operation operation, bool async);
   // Several as one group of Weft, with one Work.
   WorkPtr run_all(std::vector<Operation> operations, c10d::OpType type, const char* title, bool async,
                   std::chrono::milliseconds timeout);
@@ -145,8 +134,17 @@ class WeftBackend final : public c10d::Backend {
   const std::shared_ptr<AsyncQueue>& queue(const QueueKey& key);
   // What is to be done when the operation of `kept` has ended.
   AsyncQueue::Completion completion_of(std::shared_ptr<Started> kept, c10::intrusive_ptr<WeftWork> whole);
+  void open();
   void drain();
   void check_open() const;
+  // Sets what the operation is on and of, by the tensor that `what` names. Throws ValueError for a device
+  // that the group does not serve.
+  void locate(Operation& made, const at::Tensor& tensor, const char* what);
+  // The same for a message, and what the communicator calls the peer.
+  int locate_message(Operation& made, const at::Tensor& tensor, int peer, const char* what);
+  // Whether it is on host memory; throws ValueError if it is on no device that the group serves.
+  bool is_on_host(const at::Tensor& tensor, const char* what) const;
+  uint64_t global_rank(int rank) const;
   void check_root(int64_t root, const char* what) const;
   std::string sentence(weftResult_t result) const;
 
@@ -157,12 +155,14 @@ class WeftBackend final : public c10d::Backend {
   Operation prepare_allgather_list(const Tensors& outputs, const at::Tensor& input);
   Operation prepare_alltoall(Landing place, at::Tensor source, const Counts& taken, const Counts& given);
 
-  const c10::intrusive_ptr<c10d::Store> store_;
+  const Membership group_;
   const c10::intrusive_ptr<Options> options_;
   std::atomic<int64_t> timeout_ms_;  // the communicator's
   std::atomic<uint64_t> sequence_number_{0};
   uint64_t monitored_barriers_ = 0;
   weftComm_t comm_ = nullptr;
+  std::unique_ptr<DeviceGroup> device_;  // null: there is no accelerator
+  std::shared_ptr<Lender> lender_;       // of connections to groups that are split off
   std::atomic<bool> closed_{false};
   std::atomic<bool> aborted_{false};
   std::mutex life_mutex_;  // one abort() or shutdown() at a time
@@ -173,13 +173,11 @@ class WeftBackend final : public c10d::Backend {
   std::atomic<int> in_flight_{0};              // asynchronous operations, those between pairs among them
   std::atomic<int> collectives_in_flight_{0};  // asynchronous ones
 
-  std::atomic<std::thread::id> coalescing_{};  // the thread between startCoalescing() and endCoalescing()
-  std::vector<Started> coalesced_;             // that thread's
+  std::atomic<std::thread::id> coalescing_{};   // the thread between startCoalescing() and endCoalescing()
+  std::vector<Started> coalesced_;              // that thread's
+  std::vector<Operation> coalesced_on_device_;  // the same, with their Works
+  std::vector<DeviceWorkPtr> works_on_device_;
 };
-
-// Makes the communicator of the group: ranks meet through the store, which holds nothing of it afterwards.
-weftComm_t make_communicator(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout,
-                             const std::string& group_name);
 
 }  // namespace weft_torch
 

@@ -51,12 +51,6 @@ void check_pairs(size_t inputs, size_t outputs, const char* what) {
 
 void check_input(const at::Tensor& tensor, const char* what) {
   if (!tensor.defined()) C10_THROW_ERROR(ValueError, c10::str(what, " is no tensor."));
-  if (!tensor.device().is_cpu()) {
-    C10_THROW_ERROR(ValueError,
-                    c10::str(what, " is on ", tensor.device(),
-                             ", but backend weft takes tensors on cpu; use another backend for that "
-                             "device, as in init_process_group(\"cpu:weft,cuda:nccl\")."));
-  }
   if (tensor.layout() != at::kStrided) {
     C10_THROW_ERROR(ValueError, c10::str(what, " has the layout ", tensor.layout(),
                                          ", but backend weft takes dense tensors; call to_dense()."));

@@ -20,7 +20,7 @@ const at::Tensor& only(const Tensors& tensors, const char* what);
 const Tensors& only_list(const std::vector<Tensors>& lists, const char* what);
 void check_pairs(size_t inputs, size_t outputs, const char* what);
 
-// Throw ValueError, with a sentence that names `what`, unless the tensor is a dense one of host memory; an
+// Throw ValueError, with a sentence that names `what`, unless the tensor is a dense one; an
 // output must also have a place of its own for every element.
 void check_input(const at::Tensor& tensor, const char* what);
 void check_output(const at::Tensor& tensor, const char* what);

@@ -34,11 +34,12 @@ WorkPtr WeftBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& o
   check_root(options.rootRank, "The source of broadcast");
   if (root == rank_) check_input(tensor, "The tensor of broadcast");
   else check_output(tensor, "The tensor of broadcast");
+  Operation made;
+  locate(made, tensor, "The tensor of broadcast");
   WireType wire = wire_type(tensor.scalar_type());
   Landing place = root == rank_ ? Landing{{}, plain(tensor)} : landing(tensor);
-  Operation made;
-  made.start = [=, this](weftStream_t stream) {
-    return weftBcast(place.memory.data_ptr(), place.memory.numel() * wire.per_element, wire.type, root, comm_,
+  made.start = [=, this](weftComm_t comm, weftStream_t stream) {
+    return weftBcast(place.memory.data_ptr(), place.memory.numel() * wire.per_element, wire.type, root, comm,
                      stream);
   };
   if (place.target.defined()) made.finish = [place] { place.give_back(); };
@@ -60,15 +61,16 @@ Operation WeftBackend::prepare_allgather(const at::Tensor& output, const at::Ten
                              output.scalar_type(), ", the input ", input.numel(), " of ", input.scalar_type(),
                              "; the output must have the input's type and ", size_, " times its elements."));
   }
+  Operation made;
+  locate(made, input, "The input of all_gather_into_tensor");
   WireType wire = wire_type(input.scalar_type());
   Landing place = landing(output);
   at::Tensor source = plain(input);
   const char* own = static_cast<const char*>(place.memory.data_ptr()) + rank_ * source.nbytes();
   if (overlap(source, place.memory) && source.data_ptr() != own) source = source.clone();
-  Operation made;
-  made.start = [=, this](weftStream_t stream) {
+  made.start = [=](weftComm_t comm, weftStream_t stream) {
     return weftAllGather(source.data_ptr(), place.memory.data_ptr(), source.numel() * wire.per_element,
-                         wire.type, comm_, stream);
+                         wire.type, comm, stream);
   };
   if (place.target.defined()) made.finish = [place] { place.give_back(); };
   made.type = c10d::OpType::_ALLGATHER_BASE;
@@ -83,6 +85,8 @@ Operation WeftBackend::prepare_allgather_list(const Tensors& outputs, const at::
   check_input(input, "The input of all_gather");
   check_list(outputs, size_, "The output list of all_gather", true);
   check_same(outputs[rank_], input, "This rank's output and input of all_gather");
+  Operation made;
+  locate(made, input, "The input of all_gather");
   WireType wire = wire_type(input.scalar_type());
   at::Tensor source = plain(input);
   ListLanding place = list_landing(outputs);
@@ -92,12 +96,11 @@ Operation WeftBackend::prepare_allgather_list(const Tensors& outputs, const at::
   for (int r = 0; r < rank_; ++r) begin += outputs[r].nbytes();
   const char* own = static_cast<const char*>(place.memory.data_ptr()) + begin;
   if (overlap(source, place.memory) && source.data_ptr() != own) source = source.clone();
-  Operation made;
-  made.start = [=, this](weftStream_t stream) {
+  made.start = [=](weftComm_t comm, weftStream_t stream) {
     void* memory = place.memory.data_ptr();
     if (!counts.empty())
-      return weftAllGatherV(source.data_ptr(), memory, counts.data(), nullptr, wire.type, comm_, stream);
-    return weftAllGather(source.data_ptr(), memory, source.numel() * wire.per_element, wire.type, comm_,
+      return weftAllGatherV(source.data_ptr(), memory, counts.data(), nullptr, wire.type, comm, stream);
+    return weftAllGather(source.data_ptr(), memory, source.numel() * wire.per_element, wire.type, comm,
                          stream);
   };
   if (!place.targets.empty()) made.finish = [place] { place.give_back(); };
@@ -161,9 +164,10 @@ WorkPtr WeftBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
   const int root = static_cast<int>(options.rootRank);
   check_input(input, "The input of gather");
   check_root(options.rootRank, "The destination of gather");
+  Operation made;
+  locate(made, input, "The input of gather");
   ListLanding place;
   at::Tensor source = plain(input);
-  Operation made;
   if (root == rank_) {
     const Tensors& list = only_list(outputs, "gather at its root");
     check_list(list, size_, "The output list of gather", true);
@@ -176,9 +180,9 @@ WorkPtr WeftBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
     no_list(outputs, "The output list of gather");
   }
   WireType wire = wire_type(input.scalar_type());
-  made.start = [=, this](weftStream_t stream) {
+  made.start = [=, this](weftComm_t comm, weftStream_t stream) {
     return weftGather(source.data_ptr(), place.memory.defined() ? place.memory.data_ptr() : nullptr,
-                      source.numel() * wire.per_element, wire.type, root, comm_, stream);
+                      source.numel() * wire.per_element, wire.type, root, comm, stream);
   };
   if (!place.targets.empty()) made.finish = [place] { place.give_back(); };
   made.type = c10d::OpType::GATHER;
@@ -196,9 +200,10 @@ WorkPtr WeftBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
   const int root = static_cast<int>(options.rootRank);
   check_output(output, "The output of scatter");
   check_root(options.rootRank, "The source of scatter");
+  Operation made;
+  locate(made, output, "The output of scatter");
   Landing place = landing(output);
   at::Tensor source;
-  Operation made;
   if (root == rank_) {
     const Tensors& list = only_list(inputs, "scatter at its root");
     check_list(list, size_, "The input list of scatter", false);
@@ -211,9 +216,9 @@ WorkPtr WeftBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
     no_list(inputs, "The input list of scatter");
   }
   WireType wire = wire_type(output.scalar_type());
-  made.start = [=, this](weftStream_t stream) {
+  made.start = [=, this](weftComm_t comm, weftStream_t stream) {
     return weftScatter(source.defined() ? source.data_ptr() : nullptr, place.memory.data_ptr(),
-                       place.memory.numel() * wire.per_element, wire.type, root, comm_, stream);
+                       place.memory.numel() * wire.per_element, wire.type, root, comm, stream);
   };
   if (place.target.defined()) made.finish = [place] { place.give_back(); };
   made.type = c10d::OpType::SCATTER;

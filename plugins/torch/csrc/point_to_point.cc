@@ -52,11 +52,12 @@ WorkPtr WeftBackend::send(Tensors& tensors, int peer, int tag) {
   check_input(tensor, "The tensor of send");
   check_root(peer, "The destination of send");
   warn_of_tag(tag);
+  Operation made;
+  const int to = locate_message(made, tensor, peer, "The tensor of send");
   WireType wire = wire_type(tensor.scalar_type());
   at::Tensor source = plain(tensor);
-  Operation made;
-  made.start = [=, this](weftStream_t stream) {
-    return weftSend(source.data_ptr(), source.numel() * wire.per_element, wire.type, peer, comm_, stream);
+  made.start = [=](weftComm_t comm, weftStream_t stream) {
+    return weftSend(source.data_ptr(), source.numel() * wire.per_element, wire.type, to, comm, stream);
   };
   made.type = c10d::OpType::SEND;
   made.title = "weft:send";
@@ -73,11 +74,12 @@ WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
   check_output(tensor, "The tensor of recv");
   check_root(peer, "The source of recv");
   warn_of_tag(tag);
+  Operation made;
+  const int from = locate_message(made, tensor, peer, "The tensor of recv");
   WireType wire = wire_type(tensor.scalar_type());
   Landing place = landing(tensor);
-  Operation made;
-  made.start = [=, this](weftStream_t stream) {
-    return weftRecv(place.memory.data_ptr(), place.memory.numel() * wire.per_element, wire.type, peer, comm_,
+  made.start = [=](weftComm_t comm, weftStream_t stream) {
+    return weftRecv(place.memory.data_ptr(), place.memory.numel() * wire.per_element, wire.type, from, comm,
                     stream);
   };
   if (place.target.defined()) made.finish = [place] { place.give_back(); };
@@ -104,9 +106,10 @@ Operation WeftBackend::prepare_alltoall(Landing place, at::Tensor source, const 
   if (overlap(source, place.memory)) source = source.clone();
   WireType wire = wire_type(source.scalar_type());
   Operation made;
-  made.start = [=, this](weftStream_t stream) {
+  locate(made, source, "The input of all_to_all");
+  made.start = [=](weftComm_t comm, weftStream_t stream) {
     return weftAlltoAllV(source.data_ptr(), given.data(), nullptr, place.memory.data_ptr(), taken.data(),
-                         nullptr, wire.type, comm_, stream);
+                         nullptr, wire.type, comm, stream);
   };
   if (place.target.defined()) made.finish = [place] { place.give_back(); };
   made.title = "weft:all_to_all";
@@ -154,9 +157,10 @@ WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::v
     at::Tensor source = plain(input);
     Landing place = landing(output);
     if (overlap(source, place.memory)) source = source.clone();
-    made.start = [=, this](weftStream_t stream) {
+    locate(made, input, "The input of all_to_all_single");
+    made.start = [=, this](weftComm_t comm, weftStream_t stream) {
       return weftAlltoAll(source.data_ptr(), place.memory.data_ptr(),
-                          source.numel() / size_ * wire.per_element, wire.type, comm_, stream);
+                          source.numel() / size_ * wire.per_element, wire.type, comm, stream);
     };
     if (place.target.defined()) made.finish = [place] { place.give_back(); };
     made.title = "weft:all_to_all";
@@ -171,14 +175,17 @@ WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::v
 }
 
 // The barrier is passed when all ranks have come to it and this rank's earlier collectives are complete.
+// Ranks meet on host memory also if the group has used a device.
 WorkPtr WeftBackend::barrier(const c10d::BarrierOptions& options) {
   check_open();
+  if (device_ && coalescing_.load() != std::this_thread::get_id()) device_->synchronize();
   at::Tensor token = at::zeros({1}, at::kInt);
   Operation meeting;
+  meeting.comm = comm_;
   meeting.type = c10d::OpType::BARRIER;
   meeting.title = "weft:barrier";
-  meeting.start = [token, this](weftStream_t stream) {
-    return weftAllReduce(token.data_ptr(), token.data_ptr(), 1, weftInt32, weftSum, comm_, stream);
+  meeting.start = [token](weftComm_t comm, weftStream_t stream) {
+    return weftAllReduce(token.data_ptr(), token.data_ptr(), 1, weftInt32, weftSum, comm, stream);
   };
   if (collectives_in_flight_ == 0 || coalescing_.load() == std::this_thread::get_id()) {
     return run(std::move(meeting), options.asyncOp, options.timeout);
@@ -188,7 +195,7 @@ WorkPtr WeftBackend::barrier(const c10d::BarrierOptions& options) {
   Operation moves;  // nothing but a place behind the other stream's operations
   moves.type = c10d::OpType::BARRIER;
   moves.queue = {QueueKey::kMove};
-  moves.start = [](weftStream_t) { return weftSuccess; };
+  moves.start = [](weftComm_t, weftStream_t) { return weftSuccess; };
   std::vector<Started> parts;
   for (Operation* part : {&meeting, &moves}) {
     auto work = c10::make_intrusive<WeftWork>(rank_, part->type, nullptr, Tensors{}, Tensors{}, 0);

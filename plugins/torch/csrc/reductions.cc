@@ -27,12 +27,13 @@ Landing in_place(const at::Tensor& tensor, std::optional<at::ScalarType> type) {
 
 Operation WeftBackend::prepare_allreduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   check_output(tensor, "The tensor of all_reduce");
-  Reduction reduction = reduction_for(op, tensor.scalar_type(), comm_);
   Operation made;
+  locate(made, tensor, "The tensor of all_reduce");
+  Reduction reduction = reduction_for(op, tensor.scalar_type(), made.comm);
   Landing place = in_place(tensor, reduction.wide);
-  made.start = [=, this, op_ = reduction.op, wire = reduction.wire](weftStream_t stream) {
+  made.start = [=, this, op_ = reduction.op, wire = reduction.wire](weftComm_t comm, weftStream_t stream) {
     void* memory = place.memory.data_ptr();
-    return weftAllReduce(memory, memory, place.memory.numel() * wire.per_element, wire.type, op_, comm_,
+    return weftAllReduce(memory, memory, place.memory.numel() * wire.per_element, wire.type, op_, comm,
                          stream);
   };
   if (place.target.defined()) made.finish = [place] { place.give_back(); };
@@ -67,13 +68,14 @@ WorkPtr WeftBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options
   const int root = static_cast<int>(options.rootRank);
   check_output(tensor, "The tensor of reduce");
   check_root(options.rootRank, "The destination of reduce");
-  Reduction reduction = reduction_for(options.reduceOp, tensor.scalar_type(), comm_);
   Operation made;
+  locate(made, tensor, "The tensor of reduce");
+  Reduction reduction = reduction_for(options.reduceOp, tensor.scalar_type(), made.comm);
   Landing place = in_place(tensor, reduction.wide);
-  made.start = [=, this, op = reduction.op, wire = reduction.wire](weftStream_t stream) {
+  made.start = [=, this, op = reduction.op, wire = reduction.wire](weftComm_t comm, weftStream_t stream) {
     void* memory = place.memory.data_ptr();
     return weftReduce(memory, root == rank_ ? memory : nullptr, place.memory.numel() * wire.per_element,
-                      wire.type, op, root, comm_, stream);
+                      wire.type, op, root, comm, stream);
   };
   // Elsewhere the tensor keeps its values.
   if (root == rank_ && place.target.defined()) made.finish = [place] { place.give_back(); };
@@ -88,7 +90,9 @@ WorkPtr WeftBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options
 // flat_input: all ranks' shares, one behind the other: numel elements each, or `counts`.
 Operation WeftBackend::prepare_reduce_scatter(const at::Tensor& output, const at::Tensor& flat_input,
                                               const c10d::ReduceOp& op, const Counts& counts) {
-  Reduction reduction = reduction_for(op, output.scalar_type(), comm_);
+  Operation made;
+  locate(made, output, "The output of reduce_scatter");
+  Reduction reduction = reduction_for(op, output.scalar_type(), made.comm);
   at::Tensor input = plain(flat_input, reduction.wide);
   Landing place = landing(output, reduction.wide);
   const WireType wire = reduction.wire;
@@ -100,12 +104,11 @@ Operation WeftBackend::prepare_reduce_scatter(const at::Tensor& output, const at
   const size_t begin = counts.empty() ? rank_ * place.memory.nbytes() : before * place.memory.element_size();
   const char* own = static_cast<const char*>(input.data_ptr()) + begin;
   if (overlap(input, place.memory) && place.memory.data_ptr() != own) input = input.clone();
-  Operation made;
-  made.start = [=, this, op_ = reduction.op](weftStream_t stream) {
+  made.start = [=, this, op_ = reduction.op](weftComm_t comm, weftStream_t stream) {
     if (!shares.empty())
       return weftReduceScatterV(input.data_ptr(), place.memory.data_ptr(), shares.data(), nullptr, wire.type,
-                                op_, comm_, stream);
-    return weftReduceScatter(input.data_ptr(), place.memory.data_ptr(), count, wire.type, op_, comm_, stream);
+                                op_, comm, stream);
+    return weftReduceScatter(input.data_ptr(), place.memory.data_ptr(), count, wire.type, op_, comm, stream);
   };
   if (place.target.defined()) made.finish = [place] { place.give_back(); };
   hold(made, reduction);

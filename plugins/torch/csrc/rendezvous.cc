@@ -86,15 +86,18 @@ weftUniqueId agree_on_id(c10d::Store& store, int size, std::chrono::milliseconds
 
 }  // namespace
 
-weftComm_t make_communicator(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout,
-                             const std::string& group_name) {
-  weftUniqueId id = agree_on_id(store, size, timeout, group_name);
+weftComm_t make_communicator(const Membership& group, std::chrono::milliseconds timeout, int device) {
   weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-  const std::string name = "group " + group_name.substr(0, 24);
+  const std::string name = "group " + group.name.substr(0, 24);
   config.commName = name.c_str();
+  config.device = device;
   if (timeout.count() > 0) config.timeoutSeconds = timeout.count() / 1000.0;
+  if (group.lender) {
+    if (weftComm_t borrowed = group.lender->make(group.ranks, group.name, config)) return borrowed;
+  }
+  weftUniqueId id = agree_on_id(*group.store, group.size, timeout, group.name);
   weftComm_t comm = nullptr;
-  if (weftCommInitRankConfig(&comm, size, id, rank, &config) != weftSuccess) {
+  if (weftCommInitRankConfig(&comm, group.size, id, group.rank, &config) != weftSuccess) {
     std::rethrow_exception(backend_error(weftGetLastError(nullptr)));
   }
   return comm;
@@ -109,16 +112,16 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   const auto end = Clock::now() + timeout;
   const std::string prefix = "weft/monitored/" + std::to_string(monitored_barriers_++) + "/";
   if (rank_ != 0) {
-    store_->set(prefix + std::to_string(rank_), bytes("here"));
+    group_.store->set(prefix + std::to_string(rank_), bytes("here"));
     // Rank 0 answers by the end of its own time, which may begin later.
-    if (!await_key(*store_, prefix + "answer", 2 * timeout)) {
+    if (!await_key(*group_.store, prefix + "answer", 2 * timeout)) {
       std::rethrow_exception(backend_error(
           c10::str("Rank 0 did not answer in monitored_barrier within ", 2 * timeout.count(), " ms.")));
     }
-    Bytes answer = store_->get(prefix + "answer");
-    if (store_->add(prefix + "read", 1) == size_ - 1) {
-      store_->deleteKey(prefix + "answer");
-      store_->deleteKey(prefix + "read");
+    Bytes answer = group_.store->get(prefix + "answer");
+    if (group_.store->add(prefix + "read", 1) == size_ - 1) {
+      group_.store->deleteKey(prefix + "answer");
+      group_.store->deleteKey(prefix + "read");
     }
     if (!answer.empty() && answer[0] == kIsSentence) {
       std::rethrow_exception(backend_error(std::string(answer.begin() + 1, answer.end())));
@@ -128,8 +131,8 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   std::vector<int> missing;
   for (int rank = 1; rank < size_; ++rank) {
     const std::string key = prefix + std::to_string(rank);
-    if (await_key(*store_, key, left(end))) {
-      store_->deleteKey(key);
+    if (await_key(*group_.store, key, left(end))) {
+      group_.store->deleteKey(key);
     } else {
       missing.push_back(rank);
       if (!wait_all) break;
@@ -143,7 +146,7 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   if (size_ > 1) {
     Bytes answer = bytes(sentence);
     answer.insert(answer.begin(), sentence.empty() ? kIsId : kIsSentence);
-    store_->set(prefix + "answer", answer);
+    group_.store->set(prefix + "answer", answer);
   }
   if (!sentence.empty()) std::rethrow_exception(backend_error(sentence));
 }

@@ -13,6 +13,17 @@ std::exception_ptr backend_error(const std::string& sentence) {
       c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, sentence));
 }
 
+std::string failure_sentence(weftComm_t comm, weftResult_t result) {
+  std::string text = weftGetLastError(comm);
+  if (text.empty()) text = weftGetErrorString(result);
+  return result == weftTimeout ? text + "; the timeout of the group or of the call is over" : text;
+}
+
+std::string not_complete(const char* title, uint64_t number, int rank, std::chrono::milliseconds waited) {
+  return c10::str(title, " number ", number, " of rank ", rank, " was not complete after ", waited.count(),
+                  " ms; it goes on, so its tensors may still change. A longer timeout would wait for it.");
+}
+
 WeftWork::WeftWork(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
                    std::vector<at::Tensor> outputs, uint64_t sequence_number)
     : Work(rank, type, title, inputs),
@@ -41,9 +52,7 @@ bool WeftWork::wait(std::chrono::milliseconds timeout) {
     cv_.wait(lock, done);
   } else if (!cv_.wait_until(lock, end, done)) {
     lock.unlock();
-    std::rethrow_exception(backend_error(c10::str(
-        title_, " number ", sequence_number_, " of rank ", rank_, " was not complete after ", timeout.count(),
-        " ms; it goes on, so its tensors may still change. A longer timeout would wait for it.")));
+    std::rethrow_exception(backend_error(not_complete(title_, sequence_number_, rank_, timeout)));
   }
   if (exception_) std::rethrow_exception(exception_);
   return true;

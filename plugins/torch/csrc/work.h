@@ -3,6 +3,8 @@
 #ifndef WEFT_TORCH_WORK_H_
 #define WEFT_TORCH_WORK_H_
 
+#include <weft/weft.h>
+
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -16,6 +18,12 @@ namespace weft_torch {
 
 // An exception of torch's type for failures of a backend.
 std::exception_ptr backend_error(const std::string& sentence);
+// The sentence of a communicator's failed operation.
+std::string failure_sentence(weftComm_t comm, weftResult_t result);
+inline constexpr const char* kAborted =
+    "This process group was aborted on this rank while the operation was running.";
+// A wait is over before the operation is.
+std::string not_complete(const char* title, uint64_t number, int rank, std::chrono::milliseconds waited);
 
 // Thread safety: every function may be called from any thread; complete() and part_complete() by its owner.
 class WeftWork final : public c10d::Work {

@@ -4,6 +4,7 @@ import importlib
 import multiprocessing
 import os
 import pathlib
+import signal
 import sys
 import tempfile
 import time
@@ -12,15 +13,16 @@ import traceback
 HERE = pathlib.Path(__file__).parent
 
 
-def _serve(connection, rank, size, backend, store_path, timeout, environment):
+def _serve(connection, rank, size, backend, store_path, timeout, environment, prepare):
     os.environ.update(environment)
     os.environ["OMP_NUM_THREADS"] = "1"
     sys.path.insert(0, str(HERE))
     import torch
     import torch.distributed as dist
     torch.set_num_threads(1)
+    options = prepare(rank) if prepare else {}
     dist.init_process_group(backend, store=dist.FileStore(store_path, size), rank=rank, world_size=size,
-                            timeout=datetime.timedelta(seconds=timeout))
+                            timeout=datetime.timedelta(seconds=timeout), **options)
     connection.send(("ready", None))
     while True:
         asked = connection.recv()
@@ -39,7 +41,9 @@ class RankError(AssertionError):
 
 
 class Ranks:
-    def __init__(self, size, backend="weft", timeout=60, environment=None):
+    """`prepare(rank)` runs in each rank before the group is made, and returns options for init_process_group()."""
+
+    def __init__(self, size, backend="weft", timeout=60, environment=None, prepare=None):
         self.size, self.failed = size, False
         self.folder = tempfile.TemporaryDirectory(prefix="weft-torch-")
         context = multiprocessing.get_context("spawn")
@@ -47,31 +51,40 @@ class Ranks:
         for rank in range(size):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, daemon=True, args=(
-                theirs, rank, size, backend, self.folder.name + "/store", timeout, environment or {}))
+                theirs, rank, size, backend, self.folder.name + "/store", timeout, environment or {}, prepare))
             process.start()
             theirs.close()
             self.processes.append(process)
             self.connections.append(ours)
-        self._answers(120)
+        wrong = [f"rank {rank}: {text}" for rank, (kind, text) in enumerate(self._answers(300)) if kind != "ready"]
+        if wrong:
+            raise RankError("\n".join(wrong))
 
     def _answer(self, rank, end):
         if not self.connections[rank].poll(max(0.0, end - time.monotonic())):
-            raise RankError(f"rank {rank} does not answer")
+            return ("silent", "does not answer")
         try:
             return self.connections[rank].recv()
         except EOFError:
-            return ("died", f"rank {rank} died")
+            return ("died", "died")
 
     def _answers(self, seconds, ranks=None):
         end = time.monotonic() + seconds
         return [self._answer(rank, end) for rank in (range(self.size) if ranks is None else ranks)]
+
+    def kill_at(self, rank, flag, seconds=60):
+        """Kills a rank when the file `flag` is there."""
+        end = time.monotonic() + seconds
+        while not flag.exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        os.kill(self.processes[rank].pid, signal.SIGKILL)
 
     def start(self, function, *arguments):
         for connection in self.connections:
             connection.send((function.__module__, function.__name__, arguments))
 
     def outcomes(self, ranks=None, seconds=90):
-        """[(kind, result or text)] of the ranks, kind "result", "error" or "died"."""
+        """[(kind, result or text)] of the ranks, kind "result", "error", "died" or "silent"."""
         return self._answers(seconds, ranks)
 
     def call(self, function, *arguments, seconds=90):

@@ -40,6 +40,8 @@ def same(actual, expected, what):
 def done(work, asynchronous):
     if asynchronous:
         assert work.wait() is True
+        if torch.get_default_device().type != "cpu":  # there the current stream has waited, not the host
+            torch.accelerator.current_stream().synchronize()
         assert work.is_completed() and work.get_future().done()
 
 

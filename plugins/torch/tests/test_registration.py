@@ -59,6 +59,28 @@ def test_an_extension_for_another_torch_says_what_to_type(monkeypatch):
     _extension.extension.cache_clear()
 
 
+AUTO = """
+import logging, os, torch, weft_torch
+logging.basicConfig()
+torch.cuda.is_available, torch.cuda.current_device = lambda: True, lambda: 0
+torch.version.cuda = "13.0"
+assert weft_torch.auto() == weft_torch.auto() == "weft"
+assert os.environ["CUDA_MODULE_LOADING"] == "EAGER" and os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
+"""
+
+
+def test_auto_is_weft_where_the_driver_has_what_weft_needs():
+    import os
+    import subprocess
+    import sys
+
+    import stand_in
+    environment = {**os.environ, **stand_in.environment()}
+    run = subprocess.run([sys.executable, "-c", AUTO], env=environment, capture_output=True, text=True, timeout=100)
+    assert run.returncode == 0, run.stderr
+    assert run.stderr.count("Weft serves tensors of cpu and cuda.") == 1, run.stderr
+
+
 def test_auto_is_weft_beside_nccl(monkeypatch, caplog):
     import torch
     import torch.distributed as dist
@@ -67,11 +89,12 @@ def test_auto_is_weft_beside_nccl(monkeypatch, caplog):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert weft_torch.auto() == "weft"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)  # for which there is no driver here
     monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
     _registration._say.cache_clear()
     with caplog.at_level(logging.WARNING, logger="weft_torch"):
         assert [weft_torch.auto() for _ in range(3)] == ["cpu:weft,cuda:nccl"] * 3
-    assert len(caplog.records) == 1 and "NCCL" in caplog.text
+    assert len(caplog.records) == 1 and "NCCL" in caplog.text and "driver" in caplog.text
     monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
     assert weft_torch.auto() == "weft"
     assert "refused" in caplog.text

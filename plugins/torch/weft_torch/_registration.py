@@ -3,7 +3,7 @@ import functools
 import logging
 import os
 
-_DEVICES = ["cpu"]
+_accelerators = []  # the type of device whose tensors Weft takes besides the host's, or nothing
 _replaced = set()  # names of backends that Weft stands for, of torch up to 2.13
 
 
@@ -12,18 +12,32 @@ def _create(options, backend_options):
     del backend_options  # the backend has none
     from ._extension import extension
     return extension().WeftBackend(options.store, options.group_rank, options.group_size, options.timeout,
-                                   options.group_id, list(options.global_ranks_in_group))
+                                   options.group_id, list(options.global_ranks_in_group), *_accelerators)
 
 
-def register():
-    """Registers backend "weft" for tensors of host memory. Doing so twice is harmless."""
+def _devices():
+    return ["cpu", *_accelerators]
+
+
+def register(accelerator=None):
+    """Registers backend "weft" for tensors of host memory, and of CUDA where torch was built with it.
+
+    Doing so twice is harmless. `accelerator` names another type of device instead, whose memory and streams are those
+    of the CUDA driver that Weft loads.
+    """
+    import torch
     import torch.distributed as dist
     if not dist.is_available():
         return
+    if accelerator is None and not _accelerators and torch.version.cuda:
+        accelerator = "cuda"
+    if accelerator is not None:
+        _accelerators[:] = [accelerator]
+        dist.Backend._plugins.pop("WEFT", None)
     if "GLOO" not in dist.Backend._plugins:  # torch up to 2.13; later ones have gloo as a plugin, too
         _mend_groups()
     if "WEFT" not in dist.Backend._plugins:
-        dist.Backend.register_backend("weft", _create, extended_api=True, devices=list(_DEVICES))
+        dist.Backend.register_backend("weft", _create, extended_api=True, devices=_devices())
 
 
 def autoload():
@@ -35,12 +49,26 @@ def autoload():
         make_default(device)
 
 
+def _let_streams_wait():
+    """Asks CUDA for what it needs so that a call on a stream returns at once, unless CUDA has begun or was told otherwise.
+
+    libweft does the same, but torch.cuda looks at os.environ, and begins before the first group in most programs.
+    """
+    import torch
+    if torch.version.cuda and not torch.cuda.is_initialized():
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+        os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
+
+
 def make_default(device="cpu"):
     """Groups for which the program names no backend use Weft for tensors of `device`."""
-    if device not in _DEVICES:
-        raise ValueError(f'make_default("{device}"): weft_torch takes tensors of cpu; say make_default("cpu").')
-    import torch.distributed as dist
     register()
+    if device not in _devices():
+        raise ValueError(f'make_default("{device}"): weft_torch takes tensors of {" and ".join(_devices())} here; say '
+                         'make_default("cpu").')
+    if device == "cuda":
+        _let_streams_wait()
+    import torch.distributed as dist
     dist.Backend.default_device_backend_map[device] = "weft"
 
 
@@ -51,15 +79,24 @@ def _say(sentence):
 
 
 def auto():
-    """The backend for init_process_group() that is Weft wherever Weft serves: with CUDA, NCCL beside it."""
+    """The backend for init_process_group() that is Weft wherever Weft serves, and else NCCL for tensors of CUDA.
+
+    Weft serves CUDA if the current device and its driver have what Weft needs. All ranks should have the like.
+    """
     import torch
     import torch.distributed as dist
+    _let_streams_wait()
     if not torch.cuda.is_available():
         return "weft"
-    if not dist.is_nccl_available():
-        _say("Weft serves tensors of cpu, and this torch has no NCCL: tensors of cuda are refused.")
+    from ._extension import extension
+    lack = extension().device_lacks(torch.cuda.current_device())
+    if not lack:
+        _say("Weft serves tensors of cpu and cuda.")
         return "weft"
-    _say("Weft serves tensors of cpu; tensors of cuda go to NCCL.")
+    if not dist.is_nccl_available():
+        _say(f"Weft serves tensors of cpu. Tensors of cuda are refused, since this torch has no NCCL, and: {lack}")
+        return "weft"
+    _say(f"Weft serves tensors of cpu; tensors of cuda go to NCCL: {lack}")
     return "cpu:weft,cuda:nccl"
 
 
@@ -70,7 +107,7 @@ def replace(name="gloo"):
     import torch.distributed as dist
     register()
     if "GLOO" in dist.Backend._plugins:
-        dist.Backend.register_backend("gloo", _create, extended_api=True, devices=list(_DEVICES))
+        dist.Backend.register_backend("gloo", _create, extended_api=True, devices=_devices())
         return
     make_default("cpu")  # it was gloo
     _replaced.add("gloo")

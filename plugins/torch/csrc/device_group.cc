@@ -1,0 +1,238 @@
+#include "device_group.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+
+#include "call_group.h"
+#include "work.h"
+
+namespace weft_torch {
+
+namespace {
+
+Membership with_prefix(const Membership& group, const std::string& prefix) {
+  Membership made = group;
+  made.store = c10::make_intrusive<c10d::PrefixStore>(prefix, group.store);
+  return made;
+}
+
+}  // namespace
+
+DeviceGroup::DeviceGroup(at::DeviceType type, const Membership& group, std::chrono::milliseconds timeout)
+    : impl_(type), group_(group), timeout_(timeout) {}
+
+std::optional<c10::Device> DeviceGroup::device() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return device_;
+}
+
+void DeviceGroup::use(c10::Device device, const char* what) {
+  if (!device_) device_ = device;
+  if (*device_ == device) return;
+  C10_THROW_ERROR(ValueError, c10::str(what, " is on ", device, ", but this rank takes part in the group on ",
+                                       *device_, "; a rank has one device: move the tensor there."));
+}
+
+void DeviceGroup::connect_now(c10::Device device, Lender& lender) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    connected_at_once_ = true;
+  }
+  lender.lend(communicator(device, "The group's device")->get(), device.index());
+}
+
+std::shared_ptr<DeviceComm> DeviceGroup::communicator(c10::Device device, const char* what) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  use(device, what);
+  if (!comm_) {
+    comm_ = std::make_shared<DeviceComm>(
+        make_communicator(with_prefix(group_, "device"), timeout_, device.index()));
+  }
+  return comm_;
+}
+
+std::shared_ptr<DeviceComm> DeviceGroup::communicator_with(c10::Device device, int peer, const char* what,
+                                                           int* peer_in_it) {
+  *peer_in_it = peer;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    use(device, what);
+    if (!connected_at_once_ && peer != group_.rank) {
+      *peer_in_it = peer < group_.rank ? 0 : 1;
+      std::shared_ptr<DeviceComm>& pair = pairs_[peer];
+      if (!pair) {
+        const std::string ranks = c10::str(std::min(peer, group_.rank), " and ", std::max(peer, group_.rank));
+        Membership two = with_prefix(group_, "device, ranks " + ranks);
+        two.rank = 1 - *peer_in_it;
+        two.size = 2;
+        two.name += ": ranks " + ranks;
+        two.lender = nullptr;
+        pair = std::make_shared<DeviceComm>(make_communicator(two, timeout_, device.index()));
+      }
+      return pair;
+    }
+  }
+  return communicator(device, what);
+}
+
+DeviceGroup::Queue& DeviceGroup::queue(const QueueKey& key) {
+  auto found = queues_.find(key);
+  if (found == queues_.end()) {
+    found = queues_.emplace(key, Queue{impl_.getStreamFromGlobalPool(*device_), {}}).first;
+  }
+  return found->second;
+}
+
+void DeviceGroup::sweep() {
+  std::vector<std::shared_ptr<InFlight>> over;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& [key, queue] : queues_) {
+      while (!queue.in_flight.empty() && queue.in_flight.front()->end().query()) {
+        over.push_back(std::move(queue.in_flight.front()));
+        queue.in_flight.pop_front();
+      }
+    }
+  }
+  for (const auto& each : over) each->let_go();
+}
+
+namespace {
+
+weftResult_t start(std::vector<Operation>& operations, const c10::Stream& stream) {
+  std::optional<CallGroup> group;
+  if (operations.size() > 1) group.emplace();
+  weftResult_t result = weftSuccess;
+  for (Operation& one : operations) {
+    const CallTimeout timeout(one.timeout);
+    result = one.start(one.comm, static_cast<weftStream_t>(stream.native_handle()));
+    if (result != weftSuccess) break;
+  }
+  const weftResult_t ended = group ? group->end() : weftSuccess;
+  return result == weftSuccess ? ended : result;
+}
+
+// Copies results to where they belong, in the current stream. Returns the last exception of a copy.
+std::exception_ptr finish(std::vector<Operation>& operations) {
+  std::exception_ptr thrown;
+  for (Operation& one : operations) {
+    one.scaled.clear();
+    try {
+      if (one.finish) one.finish();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+  }
+  return thrown;
+}
+
+}  // namespace
+
+void DeviceGroup::issue(std::vector<Operation> operations, const std::vector<DeviceWorkPtr>& works,
+                        bool async) {
+  const c10::Device device = operations[0].device;
+  const std::shared_ptr<DeviceComm> comm = operations[0].on_device;
+  const c10::DeviceGuard on_device(device);
+  const c10::Stream current = impl_.getStream(device);
+  // Events of a stream that is captured into a graph cannot be asked.
+  const bool captured = impl_.isStreamCapturing(current);
+  if (!captured) sweep();
+  const QueueKey key = operations[0].queue;
+  c10::Stream stream = current;
+  if (async) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stream = queue(key).stream;
+    c10::Event before(type());
+    before.record(current);
+    before.block(stream);
+  }
+  const c10::StreamGuard on_stream(stream);
+  const weftResult_t result = start(operations, stream);
+  if (result != weftSuccess) std::rethrow_exception(backend_error(failure_sentence(comm->get(), result)));
+  const std::exception_ptr thrown = finish(operations);
+  c10::Event end(type());
+  end.record(stream);
+  // The current stream's own order protects the tensors of a synchronous call.
+  if (!async) operations.clear();
+  auto in_flight = std::make_shared<InFlight>(std::move(end), std::move(operations));
+  for (const DeviceWorkPtr& work : works) work->issued(comm, in_flight);
+  if (async && !captured) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    queue(key).in_flight.push_back(in_flight);
+  }
+  if (thrown) std::rethrow_exception(thrown);
+}
+
+void DeviceGroup::synchronize() {
+  std::vector<std::shared_ptr<InFlight>> last;
+  std::optional<c10::Device> device;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    device = device_;
+    for (auto& [key, queue] : queues_) {
+      const bool collective = key.kind == QueueKey::kReduce || key.kind == QueueKey::kMove;
+      if (collective && !queue.in_flight.empty()) last.push_back(queue.in_flight.back());
+    }
+  }
+  for (const auto& each : last) each->end().synchronize();
+  if (device) impl_.synchronizeStream(impl_.getStream(*device));
+  sweep();
+}
+
+bool DeviceGroup::any_in_flight() {
+  sweep();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(queues_.begin(), queues_.end(),
+                     [](const auto& each) { return !each.second.in_flight.empty(); });
+}
+
+std::vector<std::shared_ptr<DeviceComm>> DeviceGroup::all() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::shared_ptr<DeviceComm>> made;
+  if (comm_) made.push_back(comm_);
+  for (const auto& [peer, pair] : pairs_) {
+    if (pair) made.push_back(pair);
+  }
+  return made;
+}
+
+weftResult_t DeviceGroup::result() {
+  for (const auto& comm : all()) {
+    if (weftResult_t failed = comm->result(); failed != weftSuccess) return failed;
+  }
+  return weftSuccess;
+}
+
+void DeviceGroup::set_timeout(std::chrono::milliseconds timeout) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    timeout_ = timeout;
+  }
+  for (const auto& comm : all()) comm->set_timeout(timeout.count() / 1000.0);
+}
+
+std::shared_ptr<DeviceComm> DeviceGroup::connected() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return connected_at_once_ ? comm_ : nullptr;
+}
+
+void DeviceGroup::take(c10::Device device, weftComm_t comm, Lender& lender) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    device_ = device;
+    connected_at_once_ = true;
+    comm_ = std::make_shared<DeviceComm>(comm);
+  }
+  lender.lend(comm, device.index());
+}
+
+void DeviceGroup::end(const char* reason_to_abort) {
+  for (const auto& comm : all()) comm->end(reason_to_abort);
+  sweep();
+}
+
+}  // namespace weft_torch
