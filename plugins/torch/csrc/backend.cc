@@ -58,8 +58,10 @@ int WeftBackend::locate_message(Operation& made, const at::Tensor& tensor, int p
 c10::intrusive_ptr<WeftWork> WeftBackend::new_work(const Operation& operation) {
   const bool counted = !c10d::isP2POp(operation.type);
   const uint64_t number = counted ? ++sequence_number_ : sequence_number_.load();
-  return c10::make_intrusive<WeftWork>(rank_, operation.type, operation.title, operation.inputs,
-                                       operation.outputs, number);
+  auto work = c10::make_intrusive<WeftWork>(rank_, operation.type, operation.title, operation.inputs,
+                                            operation.outputs, number);
+  if (timing_) work->start_timing();
+  return work;
 }
 
 namespace {

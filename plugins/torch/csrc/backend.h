@@ -79,6 +79,9 @@ class WeftBackend final : public c10d::Backend {
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) override;
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  // Overrides a function of c10d::Backend that torch has from 2.14.
+  virtual WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input,
+                                     const c10d::GatherOptions& options);
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                   const c10d::ScatterOptions& options) override;
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
@@ -106,6 +109,7 @@ class WeftBackend final : public c10d::Backend {
 
   void setSequenceNumberForGroup() override { sequence_number_ = 0; }
   uint64_t getSequenceNumberForGroup() override { return sequence_number_; }
+  void enableCollectivesTiming() override { timing_ = true; }
   void setTimeout(std::chrono::milliseconds timeout) override;
   c10d::ErrorType getError() override;
   void abort() override;
@@ -160,6 +164,7 @@ class WeftBackend final : public c10d::Backend {
   std::atomic<int64_t> timeout_ms_;  // the communicator's
   std::atomic<uint64_t> sequence_number_{0};
   uint64_t monitored_barriers_ = 0;
+  std::atomic<bool> timing_{false};  // Works keep their durations
   weftComm_t comm_ = nullptr;
   std::unique_ptr<DeviceGroup> device_;  // null: there is no accelerator
   std::shared_ptr<Lender> lender_;       // of connections to groups that are split off

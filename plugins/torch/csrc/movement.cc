@@ -192,6 +192,25 @@ WorkPtr WeftBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
   return run(std::move(made), options.asyncOp, options.timeout);
 }
 
+// The output's blocks lie one behind the other, so gather() receives them without a copy.
+WorkPtr WeftBackend::gather_into_tensor(at::Tensor& output, at::Tensor& input,
+                                        const c10d::GatherOptions& options) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  std::vector<Tensors> blocks;
+  if (options.rootRank == rank_) {
+    check_output(output, "The output of gather_single");
+    if (!is_plain(output) || output.numel() != input.numel() * size_) {
+      C10_THROW_ERROR(
+          ValueError,
+          c10::str("The output of gather_single has ", output.numel(), " elements, the input ", input.numel(),
+                   "; the output must be contiguous and have ", size_, " times the input's elements."));
+    }
+    blocks.push_back(output.view({size_, input.numel()}).unbind());
+  }
+  Tensors inputs = {input};
+  return gather(blocks, inputs, options);
+}
+
 WorkPtr WeftBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                              const c10d::ScatterOptions& options) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
 namespace weft_torch {
@@ -55,43 +56,72 @@ bool WeftWork::wait(std::chrono::milliseconds timeout) {
     std::rethrow_exception(backend_error(not_complete(title_, sequence_number_, rank_, timeout)));
   }
   if (exception_) std::rethrow_exception(exception_);
+  lock.unlock();
+  // Programs for torch.compile have torch keep Works until somebody waits for them.
+  if (c10d::allow_inflight_collective_as_graph_input()) {
+    c10d::unregister_work(c10::intrusive_ptr<c10d::Work>::unsafe_reclaim_from_nonowning(this));
+  }
   return true;
 }
 
-void WeftWork::mark(c10::ivalue::Future& future) {
-  if (auto error = exception()) {
+void WeftWork::mark(c10::ivalue::Future& future, FutureKind kind) const {
+  const std::exception_ptr error = exception();
+  if (kind == kResult) {
+    const auto result = error ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS;
+    future.markCompleted(c10::IValue(static_cast<int64_t>(result)));
+  } else if (error) {
     future.setError(error);
   } else {
     future.markCompleted(c10::IValue(outputs_));
   }
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> WeftWork::getFuture() {
+// A Future that is asked for after the end is complete at once.
+c10::intrusive_ptr<c10::ivalue::Future> WeftWork::future_of(FutureKind kind, c10::TypePtr type) {
   std::lock_guard<std::mutex> lock(future_mutex_);
-  if (!future_) {
-    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
-    marked_ = isCompleted();
-    if (marked_) mark(*future_);
+  KeptFuture& kept = futures_[kind];
+  if (!kept.future) {
+    kept.future = c10::make_intrusive<c10::ivalue::Future>(std::move(type));
+    kept.marked = isCompleted();
+    if (kept.marked) mark(*kept.future, kind);
   }
-  return future_;
+  return kept.future;
 }
 
-// A Future that is asked for from now on is complete at once.
+c10::intrusive_ptr<c10::ivalue::Future> WeftWork::getFuture() {
+  return future_of(kOutputs, c10::ListType::create(c10::TensorType::get()));
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> WeftWork::getFutureResult() {
+  return future_of(kResult, c10::IntType::get());
+}
+
+float WeftWork::getDuration() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  TORCH_CHECK(begin_, title_, " was not timed: call _enable_collectives_timing() of its group before it.");
+  TORCH_CHECK(completed_, title_, " is not complete, so it has no duration yet; wait for it first.");
+  return std::chrono::duration<float, std::milli>(end_ - *begin_).count();
+}
+
 void WeftWork::complete(std::exception_ptr error) {
+  if (begin_) end_ = Clock::now();
   finish(std::move(error));
   set_driver({});
 }
 
 void WeftWork::run_callbacks() {
-  c10::intrusive_ptr<c10::ivalue::Future> future;
-  {
-    std::lock_guard<std::mutex> lock(future_mutex_);
-    if (!future_ || marked_ || !isCompleted()) return;
-    marked_ = true;
-    future = future_;
+  for (FutureKind kind : {kOutputs, kResult}) {
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+    {
+      std::lock_guard<std::mutex> lock(future_mutex_);
+      KeptFuture& kept = futures_[kind];
+      if (!kept.future || kept.marked || !isCompleted()) continue;
+      kept.marked = true;
+      future = kept.future;
+    }
+    // Outside the lock, because callbacks run here.
+    mark(*future, kind);
   }
-  // Outside the lock, because callbacks run here.
-  mark(*future);
 }
 
 void WeftWork::part_complete(const std::exception_ptr& error) {

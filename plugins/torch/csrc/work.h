@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -37,8 +38,16 @@ class WeftWork final : public c10d::Work {
   void synchronize() override { wait(std::chrono::milliseconds(0)); }
   // Its value is the list of output tensors.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  // Its value is SUCCESS or COMM_ERROR of c10d::WorkResult, as an integer; it has no error itself.
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   std::vector<at::Tensor> result() override { return outputs_; }
   uint64_t getSequencenumber() const override { return sequence_number_; }
+
+  // The milliseconds from the call to the end of the operation. Throws if timing was off at the call, or the
+  // operation is not complete.
+  float getDuration() const override;
+  // The operation begins now, and its duration is kept.
+  void start_timing() { begin_ = Clock::now(); }
 
   // What a thread that waits does for the operation meanwhile, for so many seconds at most.
   void set_driver(std::function<void(double)> driver);
@@ -47,11 +56,20 @@ class WeftWork final : public c10d::Work {
   // For a Work of several operations: it completes with the last of `parts`.
   void expect_parts(int parts) { parts_ = parts; }
   void part_complete(const std::exception_ptr& error);
-  // Completes the Future of a complete operation, which runs its callbacks. Else, and a second time, nothing.
+  // Completes the Futures of a complete operation, which runs their callbacks. Else, and a second time,
+  // nothing.
   void run_callbacks();
 
  private:
-  void mark(c10::ivalue::Future& future);
+  using Clock = std::chrono::steady_clock;
+  enum FutureKind { kOutputs, kResult };
+  struct KeptFuture {
+    c10::intrusive_ptr<c10::ivalue::Future> future;  // made when it is asked for
+    bool marked = false;                             // it is complete, or about to be
+  };
+
+  c10::intrusive_ptr<c10::ivalue::Future> future_of(FutureKind kind, c10::TypePtr type);
+  void mark(c10::ivalue::Future& future, FutureKind kind) const;
 
   const char* title_;
   const std::vector<at::Tensor> outputs_;
@@ -59,8 +77,9 @@ class WeftWork final : public c10d::Work {
   std::mutex driver_mutex_;
   std::function<void(double)> driver_;  // guarded by driver_mutex_; none: another thread completes it
   std::mutex future_mutex_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;  // guarded by future_mutex_; made when it is asked for
-  bool marked_ = false;  // guarded by future_mutex_; future_ is complete, or about to be
+  KeptFuture futures_[2];  // by FutureKind; guarded by future_mutex_
+  std::optional<Clock::time_point> begin_;
+  Clock::time_point end_;  // set before the Work is complete
   std::atomic<int> parts_{0};
   std::mutex part_mutex_;
   std::exception_ptr part_error_;  // guarded by part_mutex_; the first one

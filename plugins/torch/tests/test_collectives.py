@@ -5,6 +5,8 @@ import operator
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import WorkResult, _get_work_registry_size
+from torch.distributed._functional_collectives import allow_inflight_collective_as_graph_input_ctx
 
 from ranks import shared
 
@@ -133,6 +135,11 @@ def rank_broadcast_and_gathers(asynchronous):
             done(dist.gather(mine, outputs, root, async_op=asynchronous), asynchronous)
             for actual, part in zip(outputs or [], parts):
                 same(actual, part, f"gather {dtype} {count}")
+            if hasattr(dist, "gather_single"):  # torch from 2.14
+                whole = torch.empty(size, count, dtype=dtype) if rank == root else None
+                done(dist.gather_single(mine, whole, root, async_op=asynchronous), asynchronous)
+                for actual, part in zip([] if whole is None else whole, parts):
+                    same(actual, part, f"gather_single {dtype} {count}")
             output = torch.empty(count, dtype=dtype)
             done(dist.scatter(output, parts if rank == root else None, root, async_op=asynchronous), asynchronous)
             same(output, parts[rank], f"scatter {dtype} {count}")
@@ -269,6 +276,26 @@ def rank_futures():
     assert all(work.is_completed() for work in works), "a barrier follows earlier collectives"
 
 
+def rank_work():
+    """A Work knows how long it took, if timing was on before it, tells success by a Future, and torch lets go of it."""
+    group = dist.group.WORLD
+    untimed = dist.all_reduce(torch.ones(4), async_op=True)
+    untimed.wait()
+    group._enable_collectives_timing()
+    work = dist.all_reduce(torch.ones(4), async_op=True)
+    result = work.get_future_result()
+    work.wait()
+    assert 0 < work._get_duration() < 60e3
+    assert result.wait() == WorkResult.SUCCESS.value == work.get_future_result().wait()
+    with pytest.raises(RuntimeError, match="_enable_collectives_timing"):
+        untimed._get_duration()
+    with allow_inflight_collective_as_graph_input_ctx():  # torch keeps a Work until somebody waits for it
+        work = dist.all_reduce(torch.ones(4), async_op=True)
+        assert _get_work_registry_size() == 1
+        work.wait()
+        assert _get_work_registry_size() == 0
+
+
 def rank_many_works():
     """Works of all kinds, waited for in any order, and by Futures: all complete, with their results."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -343,8 +370,8 @@ def test_collective(function, asynchronous, size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("function", [rank_scaled_sum, rank_layouts, rank_futures, rank_many_works, rank_own_memory,
-                                      rank_like_gloo, rank_objects],
+@pytest.mark.parametrize("function", [rank_scaled_sum, rank_layouts, rank_futures, rank_work, rank_many_works,
+                                      rank_own_memory, rank_like_gloo, rank_objects],
                          ids=lambda each: each.__name__[5:])
 def test_more(function, size):
     shared(size).call(function)
