@@ -107,6 +107,9 @@ class RankRun {
   /// What happens to this rank before an act. True: it has aborted.
   bool happen(int act) {
     if (act != round_.at_act) return false;
+    // A rank that is gone before all have met would fail the creation.
+    while (breaks() && board_.met < round_.ranks() && !board_.has_finding)
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
     if (round_.event == Event::death && victim_ && round_.at_us < 0) raise(SIGKILL);
     if (round_.event == Event::slow && rank_ == round_.chosen)
       std::this_thread::sleep_for(milliseconds(round_.pause_ms));
