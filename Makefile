@@ -4,6 +4,9 @@ BUILD_TYPE ?= RelWithDebInfo
 PREFIX ?= /usr/local
 # Passed to CMake when it configures, for example CMAKE_FLAGS=-DWEFT_PERF=OFF.
 CMAKE_FLAGS ?=
+# How long `make fuzz` and `make soak` go on.
+FUZZ_SECONDS ?= 600
+SOAK_MINUTES ?= 60
 
 configure = cmake -S . -B $(1) -G Ninja -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) $(CMAKE_FLAGS)
 
@@ -12,7 +15,7 @@ configured = { $(call configure,$(BUILD)) > $(BUILD).log 2>&1 && mv $(BUILD).log
   { cat $(BUILD).log; exit 1; }
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build demo test check-threads test-asan test-tsan test-torch wheel interop bench bench-layers scale seeds validate docs install package format clean
+.PHONY: help deps build demo test check-threads test-asan test-tsan fuzz soak test-torch wheel interop bench bench-layers scale seeds validate docs install package format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -42,6 +45,20 @@ test-asan: deps ## the tests under the address and undefined-behaviour sanitizer
 
 test-tsan: deps ## the tests under the thread sanitizer, in build-tsan/
 	@scripts/test_sanitized.sh thread $(BUILD)-tsan
+
+fuzz: deps ## clang's libFuzzer on all that reads bytes from outside, in build-fuzz/: FUZZ_SECONDS=600 in all, FUZZ_TARGETS="links root"
+	@BUILD=$(BUILD) scripts/deps.sh --fuzz
+	@cmake -S . -B $(BUILD)-fuzz -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_C_COMPILER=clang \
+	  -DCMAKE_CXX_COMPILER=clang++ -DWEFT_FUZZ=ON -DWEFT_TESTS=OFF -DWEFT_PERF=OFF -DWEFT_CUDA=OFF > $(BUILD)-fuzz.log 2>&1 || \
+	  { cat $(BUILD)-fuzz.log; exit 1; }
+	@cmake --build $(BUILD)-fuzz --target fuzzers
+	@python3 -B scripts/fuzz.py $(BUILD)-fuzz --seconds $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
+soak: deps ## build, then random collectives with deaths, stops and aborts: SOAK_MINUTES=60, SOAK_SEED for the same again
+	@$(configured)
+	@cmake --build $(BUILD) --target weft_soak
+	@mkdir -p $(BUILD)/soak
+	@$(BUILD)/bin/weft_soak --minutes $(SOAK_MINUTES) --folder $(BUILD)/soak $(if $(SOAK_SEED),--seed $(SOAK_SEED))
 
 test-torch: deps ## build Weft, then install torch and its backend weft_torch into build/torch-venv and run the backend's tests
 	@BUILD=$(BUILD) scripts/deps.sh --torch
@@ -101,4 +118,4 @@ format: ## clang-format on every source
 	@git ls-files '*.h' '*.cc' '*.c' | xargs clang-format -i
 
 clean: ## forget everything that was built
-	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan
+	@rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz

@@ -7,6 +7,7 @@
 # deps.sh --torch installs what `make test-torch` makes a Python of its own with, and builds the backend with, instead.
 # deps.sh --tests installs what a few tests need, and are skipped without, instead: Slurm, what makes a fresh
 # Debian, and clang. No service is started.
+# deps.sh --fuzz installs clang with its fuzzer, sanitizers and OpenMP, instead.
 set -euo pipefail
 
 required=(
@@ -21,6 +22,8 @@ elif [ "${1:-}" = --interop ]; then
   required=(python3 python3-venv)
 elif [ "${1:-}" = --torch ]; then
   required=(g++ python3 python3-venv python3-dev)
+elif [ "${1:-}" = --fuzz ]; then
+  required=(clang libclang-rt-dev libomp-dev)
 elif [ "${1:-}" = --tests ]; then
   required=(slurm-wlm libpmix-dev debootstrap lintian clang)  # srun --mpi=pmix asks for libpmix.so, which libpmix-dev has
 fi

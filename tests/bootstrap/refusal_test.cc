@@ -1,6 +1,8 @@
 // Jobs that cannot meet: each rank hears why.
+#include "bootstrap/guests.h"
 #include "bootstrap/ranks.h"
 #include "bootstrap/root.h"
+#include "bootstrap/wire.h"
 
 namespace weft::bootstrap {
 namespace {
@@ -45,6 +47,22 @@ TEST(Refusal, RanksOutOfRangeAreNamedWithTheRange) {
               "rank is 3, must be in [0, 3)");
   expect_said(Bootstrap::join(id, -1, 3, soon()).status(), Code::invalid_argument, "rank is -1");
   expect_said(Bootstrap::join(id, 0, 0, soon()).status(), Code::invalid_argument, "at least 1");
+}
+
+TEST(Refusal, ANumberOfRanksThatCannotBeIsRefusedBeforeMemoryIsReserved) {
+  const UniqueId id = make_id();
+  expect_said(Bootstrap::join(id, 0, INT32_MAX, soon()).status(), Code::invalid_argument,
+              "the number of ranks is 2147483647, at most 1048576 are possible");
+  // The root says the same to a rank that does not check.
+  const Job job = *read_unique_id(id);
+  const UniqueFd guest = dial(job.root);
+  say(guest, as_text(greeting(job.secret,
+                              FrameWriter(FrameKind::join).u32(0).u32(INT32_MAX).u32(1000).text("").take())));
+  Proof proof;
+  ASSERT_TRUE(recv_all(guest.get(), proof, soon()).ok());
+  const Result<Frame> answer = recv_frame(guest.get(), kMaxFrameBytes, soon());
+  ASSERT_TRUE(answer.ok()) << answer.status().message();
+  EXPECT_EQ(answer->kind, FrameKind::refused);
 }
 
 TEST(Refusal, ADeadlineSaysHowManyCameAndWhoIsMissing) {

@@ -85,14 +85,15 @@ Status Labels::take_classes(const std::map<std::string, std::string>& places, co
   };
   const bool by_name = every([&](const std::string& label) { return place_of(label, names).has_value(); });
   const bool by_id = every([&](const std::string& label) { return id_of(label).has_value(); });
-  for (const auto& [label, place] : places) {
+  for (const auto& each : places) {
+    const std::string& label = each.first;
     const std::optional<Token> name = place_of(label, names), id = id_of(label);
     if (by_name && by_id && name != id)
       return fail(
           Code::invalid_argument,
           "{}: the label \"{}\" is class {} of the model {} by its name and class {} by its number: must be "
           "one of both; labels by all names, or by numbers that are no names, can be told apart",
-          place, label, *name, classes.model, *id);
+          each.second, label, *name, classes.model, *id);
     if (by_name || by_id) {
       numbers_[label] = by_name ? *name : *id;
       continue;

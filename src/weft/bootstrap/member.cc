@@ -51,6 +51,9 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::join(const UniqueId& id, int rank,
   Result<Job> job = read_unique_id(id);
   if (!job.ok()) return job.status();
   if (ranks < 1) return fail(Code::invalid_argument, "the number of ranks is {}, must be at least 1", ranks);
+  if (ranks > kMostRanks)
+    return fail(Code::invalid_argument, "the number of ranks is {}, at most {} are possible", ranks,
+                kMostRanks);
   if (rank < 0 || rank >= ranks)
     return fail(Code::invalid_argument, "rank is {}, must be in [0, {})", rank, ranks);
   Result<AgentUse> agent = AgentUse::begin();

@@ -80,9 +80,10 @@ void Root::welcome(AuthenticatedPeer peer) {
 }
 
 Status Root::check(uint32_t rank, uint32_t ranks) const {
-  if (ranks == 0 || ranks > INT32_MAX || rank >= ranks) {
-    return fail(Code::invalid_argument, "rank is {}, must be in [0, {})", rank, ranks);
-  }
+  if (ranks > kMostRanks)
+    return fail(Code::invalid_argument, "the number of ranks is {}, at most {} are possible", ranks,
+                kMostRanks);
+  if (rank >= ranks) return fail(Code::invalid_argument, "rank is {}, must be in [0, {})", rank, ranks);
   if (ranks_ != 0 && ranks != static_cast<uint32_t>(ranks_)) {
     return fail(Code::mismatch,
                 "the ranks disagree on the size of the job: rank {} says {} ranks, rank {} says {}",

@@ -20,6 +20,9 @@
 
 namespace weft::bootstrap {
 
+/// Of a job. More cannot be a number of ranks, and nothing is reserved for them.
+inline constexpr int kMostRanks = 1 << 20;
+
 /// "0, 3-5, 9"; what is beyond `most` ranges is counted.
 std::string rank_list(const std::vector<int>& ranks, size_t most = 16);
 

@@ -95,7 +95,11 @@ void Incoming::deliver_message(Sink& sink, const std::byte* message, size_t byte
   IncomingPut* put = peer.incoming.find(header.sequence, immediate_.window());
   if (!put || put->finished) return;  // overtaken by its withdrawal
   switch (header.kind) {
-    case MessageKind::put: put->envelope = header.envelope; [[fallthrough]];
+    case MessageKind::put:
+      if (put->filing != IncomingPut::Filing::undecided)
+        return log::warn("{}: rank {} announced a put that comes in segments", describe(), from);
+      put->envelope = header.envelope;
+      [[fallthrough]];
     case MessageKind::withdrawn:
       // A withdrawal may overtake the announcement that it corrects.
       if (header.kind == MessageKind::put && put->withdrawn) return;
@@ -124,6 +128,8 @@ void Incoming::file_segment(Sink& sink, int from, IncomingPut& put, const Header
     put.filing = place ? IncomingPut::Filing::placed : IncomingPut::Filing::staged;
     if (!place) put.staging.resize(total);
   }
+  if (put.filing == IncomingPut::Filing::staged && put.staging.size() != total)
+    return log::warn("{}: rank {} sent segments of one put with different lengths of it", describe(), from);
   if (put.filing == IncomingPut::Filing::staged) place = put.staging.data();
   const Status copied = place ? messages_.copy(from, place + header.position, payload, bytes) : Status();
   if (!copied.ok()) return peers_.lose(from, copied);

@@ -1,0 +1,21 @@
+// Texts with labels that users bring, in each format, and plain texts. The first byte chooses the format.
+#include "text/examples.h"
+
+#include "fuzz.h"
+#include "memory_file.h"
+
+using namespace loom;
+
+FUZZ_TARGET(examples) {
+  static const char* const kFormats[] = {"jsonl", "csv", "tsv"};
+  const char* const format = kFormats[input.take<uint8_t>() % std::size(kFormats)];
+  const std::string content = input.rest_as_text();
+  const fuzz::MemoryFile file(content);
+  const auto text = text::TextFile::open(file.path());
+  if (!text.ok()) return;
+  fuzz::require(text::check_text(text->text()).ok() || text->text().empty(), "a text that was opened is one");
+  const auto examples = text::read_examples(*text, format);
+  if (!examples.ok()) return;
+  for (const text::Example& example : *examples)
+    fuzz::require(example.line > 0, "an example begins in a line");
+}
