@@ -1,6 +1,7 @@
 // Weft's transport when the network fails: a card that is lost, a peer that stops, registrations that are
 // refused, memory that is not there.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "fabric/fake_efa.h"
 #include "transport/ofi.h"
@@ -89,6 +90,20 @@ TEST(Fault, ARegistrationThatIsRefusedIsAnErrorOfThatCallAlone) {
     if (!sent) sent = *pair.a->send(1, Pair::envelope(100), memory.data()) == Progress::accepted;
     return came == 1;
   }));
+}
+
+// Over networks that register memory the sentence did not say why.
+TEST(Fault, RegisteringFreedMemoryTellsThatItWasFreed) {
+  Pair pair(Settings{});
+  constexpr size_t kBytes = 64 << 10;
+  void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  munmap(memory, kBytes);
+  const auto exposed = pair.a->expose(memory, kBytes);
+  ASSERT_FALSE(exposed.ok());
+  EXPECT_EQ(exposed.status().code(), Code::invalid_usage);
+  EXPECT_NE(exposed.status().message().find("freed or unmapped"), std::string::npos)
+      << exposed.status().message();
 }
 
 TEST(Fault, APeerThatEndsIsLost) {
