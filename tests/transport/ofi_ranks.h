@@ -134,4 +134,8 @@ int busy_sockets(uint64_t bytes);
 /// Whether libfabric offers the provider here.
 bool is_offered(const std::string& provider);
 
+/// The providers that tests of corners run over: those that OFI_UNDER_TEST names, separated by commas, or
+/// those of TCP.
+std::vector<std::string> providers_under_test();
+
 }  // namespace weft::transport::ofi_test

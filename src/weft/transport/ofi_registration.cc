@@ -37,9 +37,13 @@ Result<Fid<fid_mr>> register_memory(const RegistrationDomain& domain, void* base
   Fid<fid_mr> region(error == 0 ? raw : nullptr);
   if (error == 0) error = bind_registration(domain, *region);
   if (error == 0) return region;
-  return fail(Code::system_error, "cannot register {} bytes at {} with the network: {}{}", bytes, base,
+  const bool gone = error == -FI_EFAULT;
+  return fail(gone ? Code::invalid_usage : Code::system_error,
+              "cannot register {} bytes at {} with the network: {}{}", bytes, base,
               library().strerror(-error),
-              error == -FI_ENOMEM ? " (is `ulimit -l`, the limit of locked memory, too low?)" : "");
+              gone                  ? ": the buffer was freed or unmapped, or was never valid"
+              : error == -FI_ENOMEM ? " (is `ulimit -l`, the limit of locked memory, too low?)"
+                                    : "");
 }
 
 // Keys that we choose start at a random number, so that a stray write of another job does not hit one by

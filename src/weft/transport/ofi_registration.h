@@ -48,7 +48,7 @@ int bind_registration(const RegistrationDomain& domain, fid_mr& region);
 inline constexpr uint64_t kRegistrationAccess = FI_SEND | FI_RECV | FI_WRITE | FI_REMOTE_WRITE;
 
 /// Registers memory for sending, receiving and being written; `key` is what to use if the provider has no
-/// keys of its own.
+/// keys of its own. Errors: invalid_usage for memory that is not there, system_error otherwise.
 Result<Fid<fid_mr>> register_memory(const RegistrationDomain& domain, void* base, size_t bytes, uint64_t key);
 
 /// A range of whole pages, registered on every rail.
@@ -89,8 +89,8 @@ class RegistrationCache final : public RegistrationOwner {
   /// One domain a rail.
   explicit RegistrationCache(std::vector<RegistrationDomain> domains);
 
-  /// A registration that covers [address, address + bytes), bytes > 0; release() it once. Fails with
-  /// system_error.
+  /// A registration that covers [address, address + bytes), bytes > 0; release() it once. Fails as
+  /// register_memory() does.
   Result<Registration*> acquire(const void* address, size_t bytes);
   void release(Registration* registration) override;
 

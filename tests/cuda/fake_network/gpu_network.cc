@@ -17,6 +17,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "base/settings.h"
 #include "cuda/fake_driver/control.h"
@@ -84,6 +85,7 @@ struct Region {
   uintptr_t begin = 0;
   size_t bytes = 0;
   Pages pages;
+  void* provider_descriptor = nullptr;
 };
 std::mutex mutex;
 std::map<const void*, Region> regions;  // by registration, whose descriptor is its own address
@@ -156,7 +158,7 @@ Region region_of(const fi_mr_attr& attributes, [[maybe_unused]] uint64_t flags) 
 
 int register_memory(fid* domain, const fi_mr_attr* attributes, uint64_t flags, fid_mr** region) {
   if (attributes->iface != FI_HMEM_CUDA) return real.memory->regattr(domain, attributes, flags, region);
-  const Region made = region_of(*attributes, flags);
+  Region made = region_of(*attributes, flags);
   if (!made.pages.bytes()) return -FI_EFAULT;
   if (takeable.load() <= 0 || (files_only && !(flags & kByFile))) return made.pages.let_go(), -FI_ENOSYS;
   --takeable;
@@ -166,29 +168,35 @@ int register_memory(fid* domain, const fi_mr_attr* attributes, uint64_t flags, f
   if (failed) return made.pages.let_go(), failed;
   ++registered;
   replace((*region)->fid.ops, real.region, our_region, [](fi_ops& ops) { ops.close = close_region; });
+  made.provider_descriptor = std::exchange((*region)->mem_desc, &(*region)->fid);
   const std::lock_guard guard(mutex);
   regions[&(*region)->fid] = made;
-  (*region)->mem_desc = &(*region)->fid;
   return 0;
 }
 
-/// Where a write's bytes are, by its registration; null if that is none of device memory, or does not cover
-/// them.
-const std::byte* registered_bytes(const void* descriptor, const void* address, size_t bytes) {
+/// What the provider is to write instead of device memory.
+struct HostSource {
+  const std::byte* bytes = nullptr;
+  void* descriptor = nullptr;
+};
+
+/// By the write's registration; null if that is none of device memory, or does not cover the bytes.
+HostSource registered_source(const void* descriptor, const void* address, size_t bytes) {
   const std::lock_guard guard(mutex);
   const auto found = regions.find(descriptor);
-  if (found == regions.end()) return nullptr;
+  if (found == regions.end()) return {};
   const Region& region = found->second;
   const uintptr_t offset = reinterpret_cast<uintptr_t>(address) - region.begin;
-  return offset <= region.bytes && bytes <= region.bytes - offset ? region.pages.bytes() + offset : nullptr;
+  if (offset > region.bytes || bytes > region.bytes - offset) return {};
+  return {region.pages.bytes() + offset, region.provider_descriptor};
 }
 
 ssize_t write_data(fid_ep* endpoint, const void* source, size_t bytes, void* descriptor, uint64_t data,
                    fi_addr_t to, uint64_t address, uint64_t key, void* context) {
   uint64_t offset = 0;
-  if (const std::byte* const behind = registered_bytes(descriptor, source, bytes)) {
-    source = behind;
-    descriptor = nullptr;  // the provider needs none for host memory
+  if (const HostSource behind = registered_source(descriptor, source, bytes); behind.bytes) {
+    source = behind.bytes;
+    descriptor = behind.descriptor;
     ++written;
   } else if (file_behind(source, 1, &offset) >= 0) {
     return -FI_EFAULT;
