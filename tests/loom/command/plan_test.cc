@@ -146,5 +146,13 @@ TEST(PlanCommand, RefusesADescriptionWithoutRatesOfMemoryOrLinks) {
   EXPECT_EQ(plan_without("memory", "--memory 1500").code, 0);
 }
 
+/// 2.1 trillion parameters took more than a minute to refuse: every config was simulated.
+TEST(PlanCommand, FitSaysWhatIsLeastWhereNothingFits) {
+  expect_says(loom(gpt_on(2, "--fit --model.width=65536 --model.heads=512")), 1,
+              {"no config of ", " that was tried fits 40.0 GiB on 16 ranks: a rank needs ", " GiB at least"});
+  expect_says(loom(gpt_on(1, "--fit --model.layers=80")), 1,
+              {" nodes would do, with the batch in proportion"});
+}
+
 }  // namespace
 }  // namespace loom::testing
