@@ -71,8 +71,9 @@ struct Cluster {
 /// multiprocessors, gradient_bits, and scatters_transfers and fuses_sums, which are 0 or 1; and of `machine`
 /// the links inside a node (intra.bytes_per_us; latency is alpha_us plus overhead_us at both ends), those
 /// between nodes (nic_bytes_per_us · rails · crossing; inter's latency), and memory.copy_large, twice, since
-/// a copy reads and writes. What the file leaves out keeps Cluster's default. Errors: not_found; invalid_data
-/// (bad JSON); invalid_argument, naming the key.
+/// a copy reads and writes. Rates of links and memory that the file leaves out are 0, which plan() refuses;
+/// what else it leaves out keeps Cluster's default. Errors: not_found; invalid_data (bad JSON);
+/// invalid_argument, naming the key.
 LOOM_API Result<Cluster> read_cluster(const std::string& path);
 
 /// Which engine trains, and how.

@@ -1,44 +1,24 @@
-"""The results as one HTML page that needs nothing else: no script, no font, no picture from anywhere."""
+"""The results as one HTML page that needs nothing else: its style and the script that draws its charts are in it (share/pages)."""
 from __future__ import annotations
 
 import html
+import json
 import math
+import pathlib
 from typing import Callable
 
-from .charts import Series, chart
 from .results import Results, Section, machine_text
 from .scenarios import size_text
 from .summary import WEFT, Cell, Figure, system_names
 from .table import CPU_FROM, number, verdict
 
 SYSTEMS = [WEFT, "Open MPI", "MPICH", "Gloo"]  # their colours are fixed, whoever else is there
-STYLE = """
-:root { --ink:#1d2329; --soft:#5b6670; --line:#dde2e7; --ground:#fff; --panel:#f6f8fa;
-        --s0:#1f5fbf; --s1:#c2571a; --s2:#2f8f5b; --s3:#8a4fb0; --good:31,125,80; --bad:190,60,45; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink:#e7ebef; --soft:#9aa6b2; --line:#333c46; --ground:#14181d; --panel:#1b2128;
-          --s0:#6ea4f4; --s1:#ee9052; --s2:#5fc48d; --s3:#c193e0; --good:70,180,120; --bad:225,100,85; } }
-body { font:15px/1.5 system-ui,sans-serif; color:var(--ink); background:var(--ground); max-width:1340px;
-       margin:2rem auto; padding:0 1rem; }
-h1 { font-size:1.6rem; } h2 { font-size:1.2rem; margin-top:3rem; border-top:1px solid var(--line); padding-top:1.2rem; }
-p.soft, li, caption { color:var(--soft); } code { background:var(--panel); padding:.1em .3em; border-radius:3px; }
-.scroll { overflow-x:auto; } table { border-collapse:collapse; font-size:.87rem; margin:.8rem 0; }
-th, td { padding:.25rem .6rem; text-align:right; border-bottom:1px solid var(--line); white-space:nowrap;
-         font-variant-numeric:tabular-nums; }
-th:first-child, td:first-child { text-align:left; } caption { text-align:left; padding:.3rem 0; }
-.charts { display:grid; grid-template-columns:repeat(auto-fit,minmax(330px,1fr)); gap:.6rem 1rem; }
-.legend span { margin-right:1.2rem; white-space:nowrap; } .legend i { display:inline-block; width:1.5em; height:3px;
-  vertical-align:middle; margin-right:.4em; }
-svg.chart { width:100%; background:var(--panel); border-radius:6px; } svg text { fill:var(--soft); font-size:10.5px; }
-svg .title { fill:var(--ink); font-size:12.5px; font-weight:600; } svg .unit { fill:var(--soft); font-weight:400; }
-.grid { stroke:var(--line); } .one { stroke:var(--soft); stroke-dasharray:4 3; } .line { fill:none; stroke-width:2; }
-"""
-STYLE += "".join(f".line.s{i} {{ stroke:var(--s{i}); }} .dot.s{i} {{ fill:var(--s{i}); }} "
-                 f"i.s{i} {{ background:var(--s{i}); }}\n" for i in range(len(SYSTEMS)))
+PAGES = pathlib.Path(__file__).resolve().parents[2] / "share" / "pages"
 
 
-def colour_of(system: str) -> str:
-    return f"s{SYSTEMS.index(system)}" if system in SYSTEMS else "s1"
+def colour_of(system: str) -> int:
+    """The number of a colour of the page."""
+    return SYSTEMS.index(system) if system in SYSTEMS else 1
 
 
 def tint(speedup: float) -> str:
@@ -74,8 +54,20 @@ def speedups(section: Section) -> str:
                  "The best peer's time over Weft's; above 1 (green), Weft is faster. Point at a cell for the times.")
 
 
-def series_of(cells: list[Cell], value: Callable[[Figure], float]) -> list[Series]:
-    return [Series(name, colour_of(name), [(c.size, value(c.figures[name])) for c in cells if name in c.figures])
+def chart(title: str, label: str, unit: str, series: list[dict], mark: float | None = None) -> str:
+    """What share/pages/charts.js draws over sizes, both axes logarithmic; empty text where there are no points."""
+    if not any(one["points"] for one in series):
+        return ""
+    spec = {"title": title, "x": {"label": "size", "log": True, "bytes": True}, "y": {"label": label, "unit": unit, "log": True},
+            "series": series}
+    if mark is not None:
+        spec["mark"] = mark
+    text = json.dumps(spec).replace("</", "<\\/")
+    return f'<script type="application/json" class="chart">{text}</script>'
+
+
+def series_of(cells: list[Cell], value: Callable[[Figure], float]) -> list[dict]:
+    return [{"name": name, "colour": colour_of(name), "points": [[c.size, value(c.figures[name])] for c in cells if name in c.figures]}
             for name in system_names(cells)]
 
 
@@ -83,16 +75,11 @@ def charts_of(section: Section) -> str:
     parts = []
     for collective in dict.fromkeys(cell.collective for cell in section.cells):
         cells = [cell for cell in section.cells if cell.collective == collective]
-        ratio = Series("best peer / Weft", "s0", [(c.size, c.speedup) for c in cells if c.speedup is not None])
-        parts += [chart(f"{collective}: time", "µs", series_of(cells, lambda f: f.us)),
-                  chart(f"{collective}: bus bandwidth", "GB/s", series_of(cells, lambda f: f.bus_gb_per_s)),
-                  chart(f"{collective}: speed-up", "best peer / Weft", [ratio], mark_one=True)]
+        ratio = {"name": "best peer / Weft", "points": [[c.size, c.speedup] for c in cells if c.speedup is not None]}
+        parts += [chart(f"{collective}: time", "time", "µs", series_of(cells, lambda f: f.us)),
+                  chart(f"{collective}: bus bandwidth", "bus bandwidth", "GB/s", series_of(cells, lambda f: f.bus_gb_per_s)),
+                  chart(f"{collective}: speed-up", "best peer / Weft", "", [ratio], mark=1)]
     return '<div class="charts">' + "".join(parts) + "</div>"
-
-
-def legend(names: list[str]) -> str:
-    items = "".join(f'<span><i class="{colour_of(name)}"></i>{html.escape(name)}</span>' for name in names)
-    return f'<p class="legend">{items}</p>'
 
 
 def cpu_table(section: Section) -> str:
@@ -120,8 +107,7 @@ def section_html(section: Section) -> str:
     name = section.scenario.name
     parts = [f'<h2 id="{name}">{html.escape(section.scenario.title)} <code>{name}</code></h2>']
     if section.cells:
-        parts += [f"<p>{html.escape(verdict(section))}</p>", speedups(section), legend(system_names(section.cells)),
-                  charts_of(section), cpu_table(section), cluster_table(section)]
+        parts += [f"<p>{html.escape(verdict(section))}</p>", speedups(section), charts_of(section), cpu_table(section), cluster_table(section)]
     return "\n".join(parts + [notes_html(section.notes)])
 
 
@@ -160,5 +146,5 @@ def page_of(results: Results) -> str:
             "Of a peer with several algorithms the best counts.</p>", notes_html(document["notes"].get("", [])),
             overview(results), *(section_html(section) for section in results.sections), startup_html(results)]
     return ("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Weft beside its peers</title>"
-            f"<meta name=\"viewport\" content=\"width=device-width\"><style>{STYLE}</style></head>\n<body>\n" +
-            "\n".join(body) + "\n</body></html>\n")
+            f"<meta name=\"viewport\" content=\"width=device-width\"><style>{(PAGES / 'page.css').read_text(encoding='utf-8')}</style></head>\n<body>\n" +
+            "\n".join(body) + f"\n<script>{(PAGES / 'charts.js').read_text(encoding='utf-8')}</script>\n</body></html>\n")

@@ -174,10 +174,10 @@ Status read_machine(const Section& machine, Cluster& cluster) {
   LOOM_TRY(machine.number("rails", 1, 1024, rails));
   LOOM_TRY(machine.number("crossing", 1e-3, 1, crossing));
   LOOM_TRY(memory.number("copy_large", 1, kMost, copies));
-  if (rank > 0) cluster.intra_bandwidth = rank * kPerSecond;
-  if (interface > 0) cluster.inter_bandwidth = interface * rails * crossing * kPerSecond;
+  cluster.intra_bandwidth = rank * kPerSecond;
+  cluster.inter_bandwidth = interface * rails * crossing * kPerSecond;
   cluster.interfaces = static_cast<int>(rails);
-  if (copies > 0) cluster.memory_bandwidth = 2 * copies * kPerSecond;  // a copy reads and writes
+  cluster.memory_bandwidth = 2 * copies * kPerSecond;  // a copy reads and writes
   return {};
 }
 

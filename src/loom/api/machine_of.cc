@@ -66,11 +66,19 @@ bool has_plans(const Cluster& cluster, const EngineRates& engine) {
 Status check(const Cluster& cluster, const Assumptions& assumptions) {
   LOOM_TRY(at_least_one("ranks", cluster.ranks));
   LOOM_TRY(at_least_one("ranks_per_node", cluster.ranks_per_node));
-  for (const auto& [name, value] : {std::pair{"memory_bandwidth", cluster.memory_bandwidth},
-                                    {"intra_bandwidth", cluster.intra_bandwidth},
-                                    {"inter_bandwidth", cluster.inter_bandwidth}})
-    if (!(value > 0))
-      return fail(Code::invalid_argument, "the cluster's {} is {}, must be above 0", name, value);
+  struct Rate {
+    const char* name;
+    double value;
+    const char *key, *option;  // of a description, and of the command line
+  };
+  for (const Rate& rate :
+       {Rate{"memory_bandwidth", cluster.memory_bandwidth, "machine.memory.copy_large", "--memory"},
+        Rate{"intra_bandwidth", cluster.intra_bandwidth, "machine.intra.bytes_per_us", "--intra"},
+        Rate{"inter_bandwidth", cluster.inter_bandwidth, "machine.nic_bytes_per_us", "--inter"}})
+    if (!(rate.value > 0))
+      return fail(Code::invalid_argument,
+                  "the cluster's {} is {}, must be above 0: its description must have {}, or {} says it",
+                  rate.name, rate.value, rate.key, rate.option);
   for (const auto& [name, value] : {std::pair{"flops", cluster.flops},
                                     {"tier_bandwidth", cluster.tier_bandwidth},
                                     {"intra_latency_us", cluster.intra_latency_us},

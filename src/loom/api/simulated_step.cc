@@ -38,7 +38,7 @@ DeviceMemory device_memory(const program::Job& job, const std::vector<program::M
 
 }  // namespace
 
-Result<SimulatedStep> simulate_step(const train::Config& config, const StepBasis& basis) {
+Result<SimulatedStep> lay_out_step(const train::Config& config, const StepBasis& basis) {
   SimulatedStep step;
   Result<program::Job> job =
       train::job_of(config, basis.spec, basis.cluster.ranks, engine::measures_of(basis.profiles));
@@ -50,6 +50,11 @@ Result<SimulatedStep> simulate_step(const train::Config& config, const StepBasis
   for (const program::Program& program : step.programs) step.memory.push_back(program::plan_memory(program));
   step.machine =
       machine_of(basis.cluster, basis.assumptions, basis.product_flops, step.job.precision, step.unplanned);
+  step.device = device_memory(step.job, step.memory, step.machine, basis.cluster);
+  return step;
+}
+
+Status forecast_step(const train::Config& config, const StepBasis& basis, SimulatedStep& step) {
   program::Machine& machine = step.machine;
   machine.unit_us = engine::times_of(basis.profiles);
   machine.interfaces = basis.disturbance.interfaces;
@@ -60,7 +65,13 @@ Result<SimulatedStep> simulate_step(const train::Config& config, const StepBasis
     *rate *= basis.disturbance.computing;
   if (step.job.offload) LOOM_TRY(take_tier(config, basis.cluster, machine));
   step.forecast = program::simulate(step.job, step.programs, machine);
-  step.device = device_memory(step.job, step.memory, machine, basis.cluster);
+  return {};
+}
+
+Result<SimulatedStep> simulate_step(const train::Config& config, const StepBasis& basis) {
+  Result<SimulatedStep> step = lay_out_step(config, basis);
+  LOOM_TRY(step.status());
+  LOOM_TRY(forecast_step(config, basis, *step));
   return step;
 }
 

@@ -37,7 +37,11 @@ struct StepBasis {
   Disturbance disturbance = {};
 };
 
-/// Programs, memory and time. Errors: as plan().
+/// Programs and memory, without the time. Errors: as plan().
+Result<SimulatedStep> lay_out_step(const train::Config& config, const StepBasis& basis);
+/// The time of a step that is laid out. Errors: as plan().
+Status forecast_step(const train::Config& config, const StepBasis& basis, SimulatedStep& step);
+/// Both.
 Result<SimulatedStep> simulate_step(const train::Config& config, const StepBasis& basis);
 
 }  // namespace loom

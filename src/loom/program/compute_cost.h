@@ -24,13 +24,12 @@
 
 namespace loom::program {
 
-enum class KernelKind { product, attention, batched, pass };
-
 struct Kernel {
-  KernelKind kind = KernelKind::pass;
+  KernelKind kind = KernelKind::residual;
   double flops = 0;
   double bytes = 0;              // of passes
   double rows = 0, columns = 0;  // of a product's result; 0: not known
+  double operand_bytes = 0;      // of a product: that it reads and writes
 };
 
 /// Microseconds by what they are spent on.

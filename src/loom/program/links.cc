@@ -4,15 +4,19 @@
 
 namespace loom::program {
 
-int& Links::users(int link) {
-  if (static_cast<size_t>(link) >= users_.size()) users_.resize(static_cast<size_t>(link) + 1, 0);
-  return users_[static_cast<size_t>(link)];
+double& Links::asked(int link) {
+  if (static_cast<size_t>(link) >= asked_.size()) asked_.resize(static_cast<size_t>(link) + 1, 0);
+  return asked_[static_cast<size_t>(link)];
 }
 
-int Links::add(double now, int queue, double latency_us, double work_us, int link, int second_link) {
+int Links::add(double now, int queue, double latency_us, double work_us, int link, int second_link,
+               double share) {
   const int number = static_cast<int>(flows_.size());
-  flows_.push_back(
-      {.queue = queue, .links = {link, second_link}, .latency_us = latency_us, .work_us = work_us});
+  flows_.push_back({.queue = queue,
+                    .links = {link, second_link},
+                    .latency_us = latency_us,
+                    .work_us = work_us,
+                    .share = share});
   std::deque<int>& waiting = queues_[queue];
   waiting.push_back(number);
   if (waiting.size() == 1) start(now, number);
@@ -37,11 +41,11 @@ void Links::share_again(double now, const int (&links)[2]) {
     Flow& flow = flows_[static_cast<size_t>(number)];
     if (!flow.working) continue;
     bool concerned = false;
-    int most = 1;
+    double most = 1;
     for (const int link : flow.links) {
       if (link == kNone) continue;
       concerned |= link == links[0] || link == links[1];
-      most = std::max(most, users(link));
+      most = std::max(most, asked(link));
     }
     if (!concerned || flow.slowness == most) continue;
     flow.work_us = std::max(0.0, flow.work_us - (now - flow.since_us) / flow.slowness);
@@ -56,14 +60,14 @@ void Links::join(double now, Flow& flow) {
   flow.since_us = now;
   flow.end_us = now + flow.work_us;
   for (const int link : flow.links)
-    if (link != kNone) ++users(link);
+    if (link != kNone) asked(link) += flow.share;
   share_again(now, flow.links);
 }
 
 void Links::leave(double now, Flow& flow) {
   flow.working = false;
   for (const int link : flow.links)
-    if (link != kNone) --users(link);
+    if (link != kNone) asked(link) -= flow.share;
   share_again(now, flow.links);
 }
 

@@ -1,6 +1,7 @@
 // Links that flows share: discrete events over a fluid model. A flow is something in flight. For a latency it
-// is on no link; then it has work to do on one or two links, and on the link that most share it moves at one
-// part of as many. Flows of one queue are carried out one after the other.
+// is on no link; then it has work to do on one or two links, each of which it asks for a share of: all of it,
+// or less, or several times as much. It moves at one part of what is asked for on the link of which most is,
+// where that is more than there is. Flows of one queue are carried out one after the other.
 //
 // Thread safety: none; one simulation's.
 #pragma once
@@ -19,7 +20,8 @@ class Links {
   static constexpr int kNone = -1;
 
   /// Adds a flow at `now` behind those of its queue. Returns its number: 0, 1, …
-  int add(double now, int queue, double latency_us, double work_us, int link, int second_link = kNone);
+  int add(double now, int queue, double latency_us, double work_us, int link, int second_link = kNone,
+          double share = 1);
 
   /// When the next flow begins its work or ends; kNever where none is in flight.
   double next_us() const;
@@ -38,6 +40,7 @@ class Links {
     double latency_us, work_us;
     double since_us = 0;  // when work_us was what is left
     double slowness = 1;  // microseconds that one of work takes
+    double share = 1;
     bool working = false;
   };
 
@@ -45,11 +48,11 @@ class Links {
   void join(double now, Flow& flow);
   void leave(double now, Flow& flow);
   void share_again(double now, const int (&links)[2]);
-  int& users(int link);
+  double& asked(int link);
 
   std::vector<Flow> flows_;
   std::vector<int> in_flight_;
-  std::vector<int> users_;                 // of each link
+  std::vector<double> asked_;              // of each link, by the flows on it
   std::map<int, std::deque<int>> queues_;  // by number; the first one of each is in flight
 };
 

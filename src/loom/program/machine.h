@@ -4,6 +4,7 @@
 // Thread safety: values.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <vector>
 
@@ -13,6 +14,36 @@ namespace loom::program {
 /// a sequence's pairs of tokens.
 enum class AttentionKind { fused, standard };
 
+/// Kinds of kernels, each of which has a rate of its own on a device that was measured.
+enum class KernelKind {
+  product,             // of a linear layer, forward
+  input_gradient,      // of a linear layer
+  weight_gradient,     // of a linear layer, with its bias's
+  attention,           // fused
+  attention_gradient,  // fused
+  batched,             // products of standard attention
+  scores,              // passes over its matrices
+  norm,
+  norm_gradient,
+  heads,           // split and merged
+  heads_gradient,  // the same of gradients
+  residual,        // the sum of a product, its bias and the residual
+  residual_gradient,
+  dropout,  // of a residual's gradient
+  activation,
+  activation_gradient,
+  cross_entropy,
+  embedding,
+  embedding_gradient,
+  accumulate,  // of gradients
+  squares,     // for the norm of the gradients
+  optimizer,
+};
+constexpr int kKernelKinds = 22;
+
+/// By kind: floating-point operations a second of products and attention, bytes a second of all others.
+using KernelRates = std::array<double, kKernelKinds>;
+
 /// What a rank's device reaches besides its matrix products.
 struct Device {
   AttentionKind attention = AttentionKind::fused;
@@ -21,6 +52,19 @@ struct Device {
   double pass_bandwidth = 0;  // of kernels that only move memory, bytes/s; 0: these take no time
   int multiprocessors = 0;    // over which a product's tiles are dealt out in waves; 0: waves do not count
   double launch_us = 0;       // the least time of a kernel
+  /// What was measured of each kind, in place of the rates above; 0: it was not. Infinite: the device has no
+  /// such kernel.
+  KernelRates rates = {};
+  /// At which a product reads its operands and writes its result, before and after its operations, bytes/s;
+  /// 0: meanwhile.
+  double operand_bandwidth = 0;
+};
+
+/// CPU cores that ranks share. A rank that computes alone has one for each of its threads.
+struct SharedCores {
+  int ranks = 0;  // that share them; 0: each rank has cores of its own
+  double cores = 0;
+  int threads = 1;  // of a rank
 };
 
 /// What a collective is of, for those that know how long it takes.
@@ -65,6 +109,7 @@ struct Machine {
   /// empty: by kernels (compute_cost.h).
   std::vector<double> unit_us = {};
   Device device = {};
+  SharedCores shared = {};
   Traffic traffic = {};
   double interfaces = 1;       // part of its interfaces that each node has left
   CollectiveTimes plans = {};  // empty: by the formula of collective_cost.h

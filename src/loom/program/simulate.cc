@@ -15,10 +15,11 @@ namespace loom::program {
 namespace {
 
 /// Links of a stage, and queues of what it sends.
-enum Way { kInside, kOut, kIn, kTier, kWays };
+enum Way { kInside, kOut, kIn, kTier, kCores, kWays };
 constexpr int kLanes = 16;                                  // at most; transfers have queues behind these
 enum SendQueue { kForward, kBackward, kTie, kSendQueues };  // those of transfers are matched in order
-constexpr int kQueues = kLanes + kSendQueues;
+constexpr int kComputing = kLanes + kSendQueues;            // the queue of lane 0 on shared cores
+constexpr int kQueues = kComputing + 1;
 
 Op partner_of(Op op) {
   switch (op) {
@@ -40,7 +41,9 @@ class Simulation {
         machine_(machine),
         units_(job.held_units()),
         communication_(job, machine, units_),
-        stages_(programs.size()) {}
+        stages_(programs.size()) {
+    find_shared_cores();
+  }
 
   PipelineForecast run() {
     for (size_t s = 0; s < stages_.size(); ++s) {
@@ -72,6 +75,9 @@ class Simulation {
     std::vector<bool> over;                   // of each instruction on another lane
     double arrived_us = -1;                   // at the norm; -1: not yet
     bool called = false;                      // for the next instruction
+    bool computing = false;                   // on cores that others share
+    int cores = 0;                            // the link of those
+    double core_share = 0;                    // of these cores, that its ranks ask for
     double deferred_us = 0;                   // of AllReduces that the engine does not hide
     double wake_us = -1;                      // when it goes on by itself
     int collectives = 0;                      // in flight
@@ -105,7 +111,7 @@ class Simulation {
   void advance(int s, double now) {
     Stage& stage = stages_[static_cast<size_t>(s)];
     const std::vector<Instruction>& list = programs_[static_cast<size_t>(s)]->instructions;
-    while (stage.next < list.size() && stage.now <= now) {
+    while (stage.next < list.size() && stage.now <= now && !stage.computing) {
       const Instruction& instruction = list[stage.next];
       if (!stage.called) {
         for (const int before : instruction.after)
@@ -127,7 +133,8 @@ class Simulation {
       issue(s, instruction);
       ++stage.next;
     }
-    if (stage.now > now && stage.wake_us != stage.now) wakes_.emplace(stage.wake_us = stage.now, s);
+    if (stage.now > now && !stage.computing && stage.wake_us != stage.now)
+      wakes_.emplace(stage.wake_us = stage.now, s);
   }
 
   /// Whether all stages have come to the norm, this one at `now`.
@@ -196,6 +203,11 @@ class Simulation {
     } else {
       duration = streamed_us(s, instruction);
     }
+    if (crowded_ && duration > 0) {
+      stage.computing = true;
+      return begin(s * kQueues + kComputing, {false, 0, duration}, stage.cores, Links::kNone, {s, stage.next},
+                   stage.core_share);
+    }
     stage.forecast.intervals[stage.next] = {stage.now, stage.now + duration};
     stage.over[stage.next] = true;
     stage.forecast.compute_us += duration;
@@ -210,9 +222,9 @@ class Simulation {
     return found->second;
   }
 
-  void begin(int queue, const LinkTime& time, int link, int second, const Sides& sides) {
+  void begin(int queue, const LinkTime& time, int link, int second, const Sides& sides, double share = 1) {
     links_.add(stages_[static_cast<size_t>(sides.stage)].now, queue, time.latency_us, time.work_us, link,
-               second);
+               second, share);
     sides_.push_back(sides);
   }
   /// The second side to come begins it.
@@ -248,16 +260,47 @@ class Simulation {
       stage.over[instruction] = true;
     };
     finish(sides.stage, sides.instruction);
-    const Op op = programs_[static_cast<size_t>(sides.stage)]->instructions[sides.instruction].op;
+    const Instruction& instruction =
+        programs_[static_cast<size_t>(sides.stage)]->instructions[sides.instruction];
+    const Op op = instruction.op;
+    if (instruction.lane == 0) return end_computing(sides.stage, interval);
     if (sides.other < 0 && !is_offloading(op)) --stages_[static_cast<size_t>(sides.stage)].collectives;
     if (sides.other >= 0) finish(sides.other, sides.other_instruction);
     advance(sides.stage, now);
     if (sides.other >= 0) advance(sides.other, now);
   }
 
+  void end_computing(int s, const Interval& interval) {
+    Stage& stage = stages_[static_cast<size_t>(s)];
+    stage.computing = false;
+    stage.forecast.compute_us += interval.end_us - interval.begin_us;
+    stage.now = interval.end_us;
+    advance(s, interval.end_us);
+  }
+
+  /// Whether ranks ask for more cores than there are. What a stage's ranks on a machine ask for is a part of
+  /// its cores, since all of them compute at the same time.
+  void find_shared_cores() {
+    const SharedCores& shared = machine_.shared;
+    if (shared.ranks == 0 || shared.cores >= shared.ranks * shared.threads) return;
+    crowded_ = true;
+    for (size_t s = 0; s < stages_.size(); ++s) {
+      const int place = layout_.place({0, static_cast<int>(s), 0}),
+                first = place / shared.ranks * shared.ranks;
+      int ranks = 0;
+      for (int other = first; other < std::min(layout_.ranks(), first + shared.ranks); ++other)
+        ranks += layout_.coordinates(other).stage == static_cast<int>(s);
+      // One link for each machine, that of its first rank's stage.
+      stages_[s].cores = way(layout_.coordinates(first).stage, kCores);
+      stages_[s].core_share = ranks * shared.threads / shared.cores;
+    }
+  }
+
   /// Sums, the norm and the optimizer: what passes through memory.
   double streamed_us(int s, const Instruction& instruction) {
-    const auto streamed = [&](double bytes) { return bytes / machine_.memory_bandwidth * 1e6; };
+    const auto streamed = [&](KernelKind kind, double bytes) {
+      return kernel_us(machine_, {kind, 0, bytes});
+    };
     const Program& program = *programs_[static_cast<size_t>(s)];
     const auto shard = [&](int unit) {
       return static_cast<double>(job_.shard(units_[static_cast<size_t>(unit)]));
@@ -266,16 +309,18 @@ class Simulation {
       case Op::accumulate:
         if (machine_.traffic.fuses_sums) return 0;
         return streamed(
-            3.0 *
-            static_cast<double>(program.buffers[static_cast<size_t>(instruction.buffer(Role::shard))].bytes));
-      case Op::step: return streamed(28 * shard(instruction.unit));  // reads 4 values, writes 3
+            KernelKind::accumulate,
+            3.0 * static_cast<double>(
+                      program.buffers[static_cast<size_t>(instruction.buffer(Role::shard))].bytes));
+      case Op::step:
+        return streamed(KernelKind::optimizer, 28 * shard(instruction.unit));  // reads 4 values, writes 3
       case Op::norm: {
         double elements = 0;
         for (const int unit : owned_units(job_, program.stage)) elements += shard(unit);
         const int place = layout_.place({0, program.stage, 0});
         const bool alone = job_.degree * job_.pipeline_degree * job_.tensor_degree == 1;
         const bool between = layout_.spans_nodes(GroupKind::model, place, machine_.ranks_per_node);
-        return streamed(4 * elements) + (alone ? 0 : communication_.latency_us(between));
+        return streamed(KernelKind::squares, 4 * elements) + (alone ? 0 : communication_.latency_us(between));
       }
       default: return 0;
     }
@@ -288,6 +333,7 @@ class Simulation {
   const std::vector<model::Unit> units_;
   Communication communication_;
   std::vector<Stage> stages_;
+  bool crowded_ = false;
   Links links_;
   std::vector<Sides> sides_;  // of each flow
   std::priority_queue<std::pair<double, int>, std::vector<std::pair<double, int>>, std::greater<>> wakes_;

@@ -88,6 +88,7 @@ void for_each_key(C& c, F&& visit) {
   visit("run.resume_from", c.run.resume_from);
   visit("run.trace_step", c.run.trace_step);
   visit("run.trace_ranks", c.run.trace_ranks);
+  visit("run.remeasure", c.run.remeasure);
 }
 
 const char* kind_of(const std::string&) { return "a text"; }

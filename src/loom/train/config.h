@@ -104,6 +104,7 @@ struct Config {
     std::string resume_from;   // folder of a checkpoint to begin with, where there is none of this run
     int64_t trace_step = 0;    // whose timeline the report has, from 1; 0: the last
     int64_t trace_ranks = 64;  // whose timelines those are, from rank 0 on; 0: none
+    bool remeasure = false;    // the machine's rates, in place of those in the cache
   } run;
 };
 

@@ -493,6 +493,14 @@ const std::vector<KeyDoc>& key_docs() {
        "",
        "",
        "The ranks in that timeline, from rank 0 on. 0 leaves the timeline out."},
+      {"run.remeasure",
+       "flag",
+       "",
+       {},
+       "true, false",
+       "",
+       "Whether the run measures its machine's rates anew. With false, it takes those of an earlier run from "
+       "`$XDG_CACHE_HOME/loom` or `~/.cache/loom`, where there are any."},
   };
   return docs;
 }

@@ -1,10 +1,11 @@
-// A few products and sums, the best of each, and messages and collectives, of which medians count.
+// A few products, the best of which counts, and messages and collectives, of which medians count.
 #include "train/machine.h"
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <functional>
+#include <thread>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -14,6 +15,9 @@
 #include "engine/tier.h"
 #include "engine/weft_call.h"
 #include "ops/operators.h"
+#include "train/kernel_rates.h"
+#include "train/rate_cache.h"
+#include "train/threads.h"
 
 namespace loom::train {
 namespace {
@@ -24,48 +28,6 @@ double seconds_of(const std::function<Status()>& action, Status& status) {
   const auto begin = Clock::now();
   if (status.ok()) status = action();
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double measured_memory_bandwidth(Workers& workers) {
-  constexpr int64_t kElements = 4 << 20;  // past most caches
-  std::vector<float> a(kElements, 1.0f), b(kElements, 2.0f);
-  double best = 0;
-  for (int repeat = 0; repeat < 3; ++repeat) {
-    const auto begin = Clock::now();
-    ops::operators<float>().add(workers, a.data(), b.data(), a.data(), kElements);
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    best = std::max(best, 12.0 * kElements / seconds);
-  }
-  return best;
-}
-
-/// Of fused attention's forward pass, over heads like the job's, a second. Half of the pairs count where it
-/// is causal.
-double measured_attention(Workers& workers, const program::Job& job) {
-  constexpr int64_t kMostElements =
-      1 << 20;  // of a token's width and all tokens: 12 MiB of queries, keys, values
-  ops::AttentionShape shape;
-  shape.batch = 1;
-  shape.tokens = std::min<int64_t>(job.tokens, 512);
-  shape.head_size = job.spec.head_size();
-  shape.heads = std::clamp<int64_t>(kMostElements / (shape.tokens * shape.head_size), 1,
-                                    std::max<int64_t>(1, job.spec.heads / job.tensor_degree));
-  shape.scale = job.spec.attention_scale();
-  shape.causal = job.spec.causal;
-  const int64_t elements = shape.tokens * shape.width();
-  const double flops = 4.0 * static_cast<double>(elements * shape.tokens) / (shape.causal ? 2 : 1);
-  return program::with_type(job.precision, [&]<typename T>(T) {
-    std::vector<T> qkv(static_cast<size_t>(3 * elements)), out(static_cast<size_t>(elements));
-    std::vector<acc_t<T>> lse(static_cast<size_t>(shape.heads * shape.tokens));
-    for (T& each : qkv) store(each, 0.5f);
-    double best = 0;
-    for (int repeat = 0; repeat < 3; ++repeat) {
-      const auto begin = Clock::now();
-      ops::operators<T>().attention_forward(workers, shape, qkv.data(), out.data(), lse.data());
-      best = std::max(best, flops / std::chrono::duration<double>(Clock::now() - begin).count());
-    }
-    return best;
-  });
 }
 
 /// A machine on which a byte takes a microsecond, and a message nothing besides.
@@ -323,23 +285,55 @@ Result<double> measured_tier_bandwidth(const std::string& folder, int64_t bytes)
   return 2.0 * static_cast<double>(pieces * kPiece) / std::max(1e-9, best);
 }
 
+namespace {
+
+/// The cores of this rank's machine, or of its control group, and who shares them.
+Result<program::SharedCores> find_shared_cores(const engine::Groups& groups, int threads) {
+  const GroupLimit quota = cpu_limit();
+  const Result<Sharers> sharers = find_sharers(groups.world(), quota);
+  LOOM_TRY(sharers.status());
+  program::SharedCores shared{sharers->of_machine, static_cast<double>(std::thread::hardware_concurrency()),
+                              threads};
+  if (quota.limited) shared.cores = std::min(shared.cores, quota.amount);
+  return shared;
+}
+
+/// Whether all ranks have rates: one that has none must not measure while the others go on.
+Result<bool> all_have(bool own, const engine::Groups& groups) {
+  int has = own ? 1 : 0;
+  if (groups.world() != nullptr)
+    LOOM_TRY_WEFT(weftAllReduce(&has, &has, 1, weftInt32, weftMin, groups.world(), nullptr));
+  return has == 1;
+}
+
+}  // namespace
+
 Result<program::Machine> measure_machine(const program::Job& job, const engine::Groups& groups, int threads,
-                                         const std::string& tier_folder) {
+                                         const std::string& tier_folder, RateCache* cache) {
   program::Machine machine;
   machine.ranks_per_node = std::max(1, groups.ranks() / groups.nodes());
-  LOOM_TRY(groups.barrier());
-  machine.flops = measured_peak(threads, job.precision);
-  {
-    Workers workers(threads);
-    machine.memory_bandwidth = measured_memory_bandwidth(workers);
-    machine.device.pass_bandwidth = machine.memory_bandwidth;
-    machine.device.fused_flops = measured_attention(workers, job);
+  const Result<program::SharedCores> shared = find_shared_cores(groups, threads);
+  LOOM_TRY(shared.status());
+  const format::Json facts = rate_facts(job, *shared, tier_folder);
+  const Result<bool> known =
+      all_have(cache != nullptr && !cache->remeasure && read_rates(cache->folder, facts, machine), groups);
+  LOOM_TRY(known.status());
+  if (!*known) {  // all at once: ranks share memory's bandwidth, and the disk's
+    LOOM_TRY(groups.barrier());
+    {
+      Workers workers(threads);
+      measure_kernels(workers, job, machine);
+    }
+    if (job.offload) {
+      const Result<double> bandwidth = measured_tier_bandwidth(tier_folder, kTierBytes);
+      LOOM_TRY(groups.agree(bandwidth.status()));
+      machine.tier_bandwidth = *bandwidth;
+    }
+    if (cache != nullptr) cache->kept = keep_rates(cache->folder, facts, machine);
   }
-  if (job.offload) {  // all at once: ranks of a node share the disk
-    const Result<double> bandwidth = measured_tier_bandwidth(tier_folder, kTierBytes);
-    LOOM_TRY(groups.agree(bandwidth.status()));
-    machine.tier_bandwidth = *bandwidth;
-  }
+  machine.shared = *shared;
+  // Inside a node cores move the bytes: where all of them compute, what they move holds up computing.
+  if (groups.nodes() == 1 && shared->ranks * shared->threads >= shared->cores) machine.traffic.hidden = 0;
   LOOM_TRY(measure_links(job, groups, machine));
   give_back();
   return machine;

@@ -26,14 +26,22 @@ Result<double> measured_tier_bandwidth(const std::string& folder, int64_t bytes)
 /// all of them together would be more than 32 MiB on each rank.
 int64_t gathered_to_measure(int ranks);
 
-/// Products of the job's precision, memory and links as all ranks use them at once: each rank computes, then
-/// each group gathers or reduces a few megabytes, and stages send one to and fro, medians of seven; a job
-/// that offloads has its tier measured, too. Links are those inside nodes or those between them, by where
-/// this rank's groups lie; what no group goes over keeps its default. A call's own time is that of
-/// an AllReduce of all ranks on a stream. Takes 33 MiB at most and gives them
-/// back: it is for the time before a rank has its arena, so that the two are never there at once. A
-/// collective. Errors: communication_error, and the tier's.
+/// Where rates of computing are kept from run to run.
+struct RateCache {
+  std::string folder;      // "": nowhere
+  bool remeasure = false;  // in place of what is there
+  Status kept;             // afterwards: whether what was measured is there
+};
+
+/// Kernels of the job's precision (kernel_rates.h) and links as all ranks use them at once: each rank
+/// computes, then each group gathers or reduces a few megabytes, and stages send one to and fro, medians of
+/// seven; a job that offloads has its tier measured, too. What all ranks find in `cache`, if any, is not
+/// measured but for links: nothing that a process can read tells one network from another. Links are those
+/// inside nodes or those between them, by where this rank's groups lie; what no group goes over keeps its
+/// default. A call's own time is that of an AllReduce of all ranks on a stream. Takes 34 MiB at most and
+/// gives them back: it is for the time before a rank has its arena, so that the two are never there at once.
+/// A collective. Errors: communication_error, and the tier's.
 Result<program::Machine> measure_machine(const program::Job& job, const engine::Groups& groups, int threads,
-                                         const std::string& tier_folder = "");
+                                         const std::string& tier_folder = "", RateCache* cache = nullptr);
 
 }  // namespace loom::train

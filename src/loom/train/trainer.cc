@@ -11,6 +11,7 @@
 #include "text/replace_tokenizer.h"
 #include "text/same_tokenizer.h"
 #include "train/machine.h"
+#include "train/rate_cache.h"
 #include "train/threads.h"
 #include "train/token_ids.h"
 
@@ -251,9 +252,12 @@ Result<StepRecord> Trainer::step() {
 }
 
 Status Trainer::measure_machine(const program::Job& job) {
+  RateCache cache{rate_cache_folder(), config_.run.remeasure, {}};
   Result<program::Machine> machine =
-      train::measure_machine(job, *groups_, threads_, config_.parallel.offload_folder);
+      train::measure_machine(job, *groups_, threads_, config_.parallel.offload_folder, &cache);
   LOOM_TRY(machine.status());
+  if (!cache.kept.ok())
+    notes_.push_back(fmt::format("measured rates are not kept for the next run: {}", cache.kept.message()));
   machine_ = machine.take();
   return {};
 }

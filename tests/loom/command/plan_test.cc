@@ -101,19 +101,57 @@ TEST(PlanCommand, NamesTheFormulaBesideWeftsPlans) {
   expect_says(loom(gpt_on(8, "--inter 25")), 0, {"collectives by bytes over the rate of the links"});
 }
 
+/// A cluster of the project's, changed.
+std::string changed_cluster(const TemporaryFolder& folder, const char* name,
+                            const std::function<void(format::Json&)>& change) {
+  format::Json cluster = *format::read_json(in_project("clusters/p4d.json"));
+  change(cluster);
+  const std::string path = folder / name;
+  EXPECT_TRUE(format::write_json(path, cluster).ok());
+  return path;
+}
+
 TEST(PlanCommand, SaysWhatIsWrong) {
   expect_says(loom(gpt_on(8, "--parallel.tensor_degree=3")), 2,
               {"tensor_degree is 1 · 3, must divide the 64 ranks"});
+  expect_says(loom(gpt_on(8, "--parallel.sharded_data_parallel_degree=7")), 2,
+              {"is 7, must divide the number of data ranks, 64"});
   expect_says(loom(gpt_on(8, "--engine nccl-flatt")), 2,
               {"does not describe an engine nccl-flatt", "did you mean nccl-flat?"});
   expect_says(loom(gpt_on(8, "--baseline smdp")), 2, {"does not describe an engine smdp"});
   TemporaryFolder folder;
-  format::Json cluster = *format::read_json(in_project("clusters/p4d.json"));
-  cluster.erase("compute");
-  LOOM_ASSERT_OK(format::write_json(folder / "bare.json", cluster));
-  expect_says(loom(fmt::format("plan {} --cluster {} --nodes 8 --data.global_batch=512",
-                               in_project("perf/seeds/models/gpt_neox_13b.json"), folder / "bare.json")),
-              2, {"has no compute.gflops"});
+  const auto plan_on = [&](const std::string& cluster, const std::string& options = "") {
+    return loom(fmt::format("plan {} --cluster {} --nodes 8 --data.global_batch=512 {}",
+                            in_project("perf/seeds/models/gpt_neox_13b.json"), cluster, options));
+  };
+  const std::string bare =
+      changed_cluster(folder, "bare.json", [](format::Json& cluster) { cluster.erase("compute"); });
+  expect_says(plan_on(bare), 2, {"has no compute.gflops", "or --gflops says it"});
+  expect_says(plan_on(bare, "--gflops 100000 --fit"), 2, {"has no compute.memory_gib"});
+}
+
+/// The rate of memory was silently 10 GB/s.
+TEST(PlanCommand, RefusesADescriptionWithoutRatesOfMemoryOrLinks) {
+  TemporaryFolder folder;
+  const auto plan_without = [&](const char* key, const std::string& options = "") {
+    const std::string path = changed_cluster(folder, "lacking.json",
+                                             [&](format::Json& cluster) { cluster["machine"].erase(key); });
+    return loom(fmt::format("plan {} --cluster {} --nodes 8 --data.global_batch=512 {}",
+                            in_project("perf/seeds/models/gpt_neox_13b.json"), path, options));
+  };
+  expect_says(plan_without("memory"), 2, {"must have machine.memory.copy_large, or --memory says it"});
+  expect_says(plan_without("intra"), 2, {"must have machine.intra.bytes_per_us, or --intra says it"});
+  expect_says(plan_without("nic_bytes_per_us"), 2,
+              {"must have machine.nic_bytes_per_us, or --inter says it"});
+  EXPECT_EQ(plan_without("memory", "--memory 1500").code, 0);
+}
+
+/// 2.1 trillion parameters took more than a minute to refuse: every config was simulated.
+TEST(PlanCommand, FitSaysWhatIsLeastWhereNothingFits) {
+  expect_says(loom(gpt_on(2, "--fit --model.width=65536 --model.heads=512")), 1,
+              {"no config of ", " that was tried fits 40.0 GiB on 16 ranks: a rank needs ", " GiB at least"});
+  expect_says(loom(gpt_on(1, "--fit --model.layers=80")), 1,
+              {" nodes would do, with the batch in proportion"});
 }
 
 }  // namespace

@@ -31,6 +31,22 @@ TEST(Links, FlowsOfALinkShareIt) {
   EXPECT_DOUBLE_EQ(links.end_us(2), 7) << "of another link";
 }
 
+/// Cores that ranks share: three ranks on two cores, of which one ends early.
+TEST(Links, FlowsAskForSharesOfALink) {
+  Links links;
+  links.add(0, 0, 0, 10, 0, Links::kNone, 0.5);
+  links.add(0, 1, 0, 10, 0, Links::kNone, 0.5);
+  run(links);
+  EXPECT_DOUBLE_EQ(links.end_us(0), 10) << "together they ask for no more than there is";
+  EXPECT_DOUBLE_EQ(links.end_us(1), 10);
+  Links crowded;
+  crowded.add(0, 0, 0, 10, 0, Links::kNone, 1);
+  crowded.add(0, 1, 0, 3, 0, Links::kNone, 0.5);
+  run(crowded);
+  EXPECT_DOUBLE_EQ(crowded.end_us(1), 4.5);
+  EXPECT_DOUBLE_EQ(crowded.end_us(0), 4.5 + 7);
+}
+
 TEST(Links, FlowsOfAQueueFollowEachOther) {
   Links links;
   links.add(0, 3, 1, 10, 0);

@@ -141,5 +141,35 @@ TEST(PipelineSimulator, GradientsOfOtherStagesDoNotHoldUpAPipeline) {
   EXPECT_LT(simulate(job, *make_programs(job), machine).step_us, 1.4 * free_us);
 }
 
+/// Ranks that share cores took as long as if each had its own.
+TEST(SharedCores, RanksTakeAsLongAsTheirWorkOnAllCores) {
+  Job job = pipeline_job(1, 2);
+  job.world = 8;
+  const std::vector<Program> programs = *make_programs(job);
+  Machine machine = fast_links();
+  machine.ranks_per_node = 8;
+  const double alone_us = simulate(job, programs, machine).step_us;
+  machine.shared = {8, 8, 1};
+  EXPECT_DOUBLE_EQ(simulate(job, programs, machine).step_us, alone_us) << "each has a core";
+  machine.shared = {8, 2, 1};
+  const PipelineForecast crowded = simulate(job, programs, machine);
+  EXPECT_NEAR(crowded.step_us, 4 * alone_us, 0.01 * alone_us);
+  EXPECT_NEAR(crowded.stages[0].compute_us, 4 * alone_us, 0.01 * alone_us);
+}
+
+/// Two stages on one core compute in turns, and wait for nothing: there is no bubble in what the core does.
+TEST(SharedCores, AStageThatWaitsLeavesItsCoreToOthers) {
+  const Job job = pipeline_job(2, 4);
+  const std::vector<Program> programs = *make_programs(job);
+  Machine machine = fast_links();
+  machine.ranks_per_node = 2;
+  const PipelineForecast apart = simulate(job, programs, machine);
+  machine.shared = {2, 1, 1};
+  const PipelineForecast crowded = simulate(job, programs, machine);
+  const double work_us = apart.stages[0].compute_us + apart.stages[1].compute_us;
+  EXPECT_NEAR(crowded.step_us, work_us, 0.01 * work_us);
+  EXPECT_LT(crowded.step_us, 2 * apart.step_us);
+}
+
 }  // namespace
 }  // namespace loom::testing

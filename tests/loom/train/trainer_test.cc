@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <set>
 
+#include "base/file.h"
 #include "train/machine.h"
 #include "train/report.h"
 #include "train/runs.h"
@@ -410,6 +411,40 @@ TEST_F(Trained, MachinesAreMeasured) {
     EXPECT_NE(machine->inter_bandwidth, unmeasured.inter_bandwidth);
     EXPECT_EQ(machine->intra_bandwidth, unmeasured.intra_bandwidth) << "nobody uses it";
   });
+}
+
+/// Every run measured its machine anew.
+TEST_F(Trained, RatesOfAMachineAreMeasuredOnceAndKept) {
+  train::RateCache cache{folder_ / "cache/loom"};
+  const program::Job job = small_job(1, 1, 1, 1);
+  const auto measured = [&](const program::Job& of) {
+    const Result<engine::Groups> groups = engine::Groups::create(nullptr, {}, false);
+    EXPECT_TRUE(groups.ok());
+    Result<program::Machine> machine = train::measure_machine(of, *groups, 1, "", &cache);
+    EXPECT_TRUE(machine.ok() && cache.kept.ok());
+    return machine.take();
+  };
+  const program::Machine first = measured(job);
+  for (int kind = 0; kind < program::kKernelKinds; ++kind) {
+    const auto of = static_cast<program::KernelKind>(kind);
+    if (of == program::KernelKind::batched || of == program::KernelKind::scores) continue;
+    EXPECT_GT(first.device.rates[static_cast<size_t>(kind)], 1e7) << kind;
+  }
+  EXPECT_EQ(first.device.rates, measured(job).device.rates) << "as kept";
+  EXPECT_EQ(first.flops, measured(job).flops);
+  cache.remeasure = true;
+  EXPECT_NE(first.device.rates, measured(job).device.rates);
+  cache.remeasure = false;
+  program::Job other = job;
+  other.precision = program::Precision::bf16;
+  EXPECT_NE(first.device.rates, measured(other).device.rates) << "of another precision";
+  const Result<std::vector<std::string>> files = list_folder(cache.folder);
+  LOOM_ASSERT_OK(files);
+  ASSERT_EQ(files->size(), 2u);
+  for (const std::string& file : *files) put_file(join_path(cache.folder, file), "{\"facts\": ");
+  const program::Machine again = measured(job);
+  EXPECT_GT(again.flops, 1e7) << "damaged files are measured again";
+  EXPECT_EQ(again.device.rates, measured(job).device.rates);
 }
 
 TEST_F(Trained, TheTierIsMeasured) {
