@@ -69,7 +69,7 @@ class HeldStream {
   explicit HeldStream(const DeviceStream& stream) : flags_(**(*cuda::Device::open(0))->take_flags()) {
     cuda::Device& device = **cuda::Device::open(0);
     const cuda::Scope scope(device);
-    held_ = driver().stream_wait_value(stream.get(), device.address_of(&flags_.done), ++flags_.turn,
+    held_ = driver().stream_wait_value(stream.get(), flags_.address_of_done(), ++flags_.turn,
                                        cuda::kWaitValueGeq) == cuda::kSuccess;
   }
   ~HeldStream() { let_go(); }

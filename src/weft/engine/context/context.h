@@ -137,6 +137,10 @@ class Context final : public std::enable_shared_from_this<Context> {
   }
   /// Whether operations of GPU memory are in flight, which no descriptor tells of.
   bool device_is_busy() const WEFT_REQUIRES(context_lock) { return operations_.uses_device(); }
+  /// The device that a turn works on; null: none, or several.
+  const device::cuda::Device* busy_device() const WEFT_REQUIRES(context_lock) {
+    return watches_device() ? device_operations_.only_device() : nullptr;
+  }
   /// Whether every event wakes a sleeper at once, and no peer needs its work meanwhile. So it is on a
   /// network. In shared memory owners help with reads.
   bool rings() const WEFT_REQUIRES(context_lock) { return operations_.uses_network() && nap_us() < 0; }
