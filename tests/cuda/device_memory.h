@@ -69,7 +69,7 @@ class HeldStream {
   explicit HeldStream(const DeviceStream& stream) : flags_(**(*cuda::Device::open(0))->take_flags()) {
     cuda::Device& device = **cuda::Device::open(0);
     const cuda::Scope scope(device);
-    held_ = driver().stream_wait_value(stream.get(), device.address_of(&flags_.done), ++flags_.turn,
+    held_ = driver().stream_wait_value(stream.get(), flags_.address_of_done(), ++flags_.turn,
                                        cuda::kWaitValueGeq) == cuda::kSuccess;
   }
   ~HeldStream() { let_go(); }
@@ -206,6 +206,7 @@ struct FakeControls {
   decltype(&fake_cuda_hold_kernels) hold_kernels = nullptr;
   decltype(&fake_cuda_block) block = nullptr;
   decltype(&fake_cuda_largest_grid) largest_grid = nullptr;
+  decltype(&fake_cuda_calls_of) calls_of = nullptr;
   bool valid() const { return calls != nullptr; }
 
   FakeControls() {
@@ -217,6 +218,7 @@ struct FakeControls {
     hold_kernels = reinterpret_cast<decltype(hold_kernels)>(dlsym(library, "fake_cuda_hold_kernels"));
     block = reinterpret_cast<decltype(block)>(dlsym(library, "fake_cuda_block"));
     largest_grid = reinterpret_cast<decltype(largest_grid)>(dlsym(library, "fake_cuda_largest_grid"));
+    calls_of = reinterpret_cast<decltype(calls_of)>(dlsym(library, "fake_cuda_calls_of"));
     calls = reinterpret_cast<decltype(calls)>(dlsym(library, "fake_cuda_calls"));
   }
 };

@@ -136,8 +136,8 @@ TEST_F(GpuDirect, ABufferThatIsFreedWhileInUseIsAnErrorThatNamesIt) {
         ASSERT_TRUE(flags.ok());
         {
           const cuda::Scope scope(device);
-          CUDA_OK(driver().stream_wait_value(stream.get(), device.address_of(&(*flags)->done),
-                                             ++(*flags)->turn, cuda::kWaitValueGeq));
+          CUDA_OK(driver().stream_wait_value(stream.get(), (*flags)->address_of_done(), ++(*flags)->turn,
+                                             cuda::kWaitValueGeq));
         }
         const weftResult_t called =
             weftAllGather(send.data(), recv.data(), kCount, weftFloat, me.comm, stream.weft());

@@ -73,11 +73,12 @@ Status checked_run(Call& call, int type, int op, weftComm_t handle, weftStream_t
   if (comm.options().device >= 0) {
     call.on_device = true;
     call.cuda_stream = stream;
+    const device::cuda::Scope scope(comm.on_device().executor->device());
     WEFT_TRY(engine::check_device_call(comm, call, in, out));
     if (late_scalar) WEFT_TRY(engine::note_scalar(comm, late_scalar, call));
-  } else {
-    WEFT_TRY(use_stream(stream, call));
+    return run_or_note(handle->comm, call);
   }
+  WEFT_TRY(use_stream(stream, call));
   return run_or_note(handle->comm, call);
 }
 

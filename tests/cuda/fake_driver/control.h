@@ -11,6 +11,13 @@ void fake_cuda_fail_after(const char* function, int calls, int error);
 /// How often a function was called; "pageable copy" counts copies from or to memory that was not pinned,
 /// "stream with kernels" streams that a kernel was launched on.
 uint64_t fake_cuda_calls(const char* function);
+/// All calls of one thread (0), or of all threads that are named "weft-progress" (1), in two counts. `work`:
+/// what entering a context takes (`entries`) is no part of it, nor are questions for an event that has not
+/// been reached, of which chance says how many there are.
+struct FakeCudaCalls {
+  uint64_t work, entries;
+};
+FakeCudaCalls fake_cuda_calls_of(int progress_threads);
 /// The device fails with an error that every later call returns, and its streams stop; 0: it works again.
 void fake_cuda_break(int ordinal, int error);
 /// Kernels stand still, and what follows them in their streams, until they are let go on.

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cuda/fake_driver/control.h"
+#include "cuda/fake_driver/thread_calls.h"
 
 using namespace fake;
 
@@ -414,7 +415,9 @@ FAKE_API int cuEventQuery(EventHandle* event) {
   NEED_NO_CAPTURE();
   if (is_captured(event)) return kCapturedEvent;
   if (const int error = World::instance().context(event->ordinal)->asynchronous_error.load()) return error;
-  return event->reached->load() == event->recorded.load() ? kSuccess : kNotReady;
+  if (event->reached->load() == event->recorded.load()) return kSuccess;
+  ThreadCalls::mine().asked_in_vain();
+  return kNotReady;
 }
 FAKE_API int cuEventDestroy_v2(EventHandle* event) {
   ENTER(cuEventDestroy);
@@ -489,6 +492,10 @@ FAKE_API void fake_cuda_block(const char* function, int blocked) {
 }
 FAKE_API unsigned fake_cuda_largest_grid() { return World::instance().largest_grid.exchange(0); }
 FAKE_API uint64_t fake_cuda_calls(const char* function) { return World::instance().calls(function); }
+FAKE_API FakeCudaCalls fake_cuda_calls_of(int progress_threads) {
+  if (progress_threads == 0) return ThreadCalls::mine().so_far();
+  return ThreadCalls::of_threads("weft-progress");
+}
 FAKE_API int fake_cuda_file_behind(const void* device, uint64_t bytes, uint64_t* offset) {
   const auto address = reinterpret_cast<uintptr_t>(device);
   const auto allocation = World::instance().find(address);

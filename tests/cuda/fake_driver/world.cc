@@ -9,6 +9,8 @@
 #include <cstring>
 #include <random>
 
+#include "cuda/fake_driver/thread_calls.h"
+
 namespace fake {
 namespace {
 
@@ -242,6 +244,7 @@ std::byte* bytes_for_kernel(const void* pointer, size_t bytes, int ordinal) {
 // ---- Calls
 
 int World::enter(const char* function) {
+  ThreadCalls::mine().count(function);
   std::unique_lock lock(mutex);
   ++calls_[function];
   while (blocked_.contains(function)) {

@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
+#include <utility>
 
 #include "base/fork.h"
 #include "base/mutex.h"
@@ -123,7 +125,7 @@ Status Device::probe_memory_operations() {
     flags = free_flags_.back();
   }
   const uint32_t turn = ++flags->turn;
-  const DevicePointer ready = address_of(&flags->ready);
+  const DevicePointer ready = flags->address_of_ready();
   Status tried = check(d.stream_write_value(stream, ready, turn, kWriteValueDefault), "cuStreamWriteValue32");
   if (tried.ok())
     tried = check(d.stream_wait_value(stream, ready, turn, kWaitValueGeq), "cuStreamWaitValue32");
@@ -157,7 +159,7 @@ Status Device::probe_captures() {
     GraphHandle* graph = nullptr;
     tried = check(d.stream_begin_capture(stream, kCaptureModeRelaxed), "cuStreamBeginCapture");
     if (tried.ok()) {
-      tried = check(d.stream_wait_value(stream, address_of(&(*flags)->done), 0, kWaitValueGeq),
+      tried = check(d.stream_wait_value(stream, (*flags)->address_of_done(), 0, kWaitValueGeq),
                     "cuStreamWaitValue32 in a capture");
       const Status ended = check(d.stream_end_capture(stream, &graph), "cuStreamEndCapture");
       if (tried.ok()) tried = ended;
@@ -189,9 +191,15 @@ Status Device::add_flags() {
   WEFT_TRY(
       check(d.mem_host_alloc(&memory, kFlagsAtOnce * sizeof(Flags), kHostAllocPortable | kHostAllocMapped),
             "pinned memory for flags (cuMemHostAlloc)"));
+  // With unified addressing it is the same address on all devices that CUDA 11 supports. The driver decides.
+  DevicePointer on_device = to_device(memory);
+  if (d.mem_host_get_device_pointer(&on_device, memory, 0) != kSuccess) on_device = to_device(memory);
   auto* const flags = static_cast<Flags*>(memory);
   const MutexLock guard(flags_mutex_);
-  for (size_t i = 0; i < kFlagsAtOnce; ++i) free_flags_.push_back(new (flags + i) Flags);
+  for (size_t i = 0; i < kFlagsAtOnce; ++i) {
+    free_flags_.push_back(new (flags + i) Flags);
+    free_flags_.back()->on_device = on_device + i * sizeof(Flags);
+  }
   return {};
 }
 
@@ -210,14 +218,6 @@ Result<Device::Flags*> Device::take_flags() {
 void Device::give_flags(Flags* flags) {
   const MutexLock guard(flags_mutex_);
   free_flags_.push_back(flags);
-}
-
-DevicePointer Device::address_of(const uint32_t* flag) const {
-  DevicePointer address = to_device(flag);
-  // With unified addressing it is the same address on all devices that CUDA 11 supports. The driver decides.
-  if ((*driver())->mem_host_get_device_pointer(&address, const_cast<uint32_t*>(flag), 0) != kSuccess)
-    address = to_device(flag);
-  return address;
 }
 
 Status Device::reach(int ordinal) {
@@ -240,25 +240,39 @@ Status Device::reach(int ordinal) {
 }
 
 namespace {
-thread_local bool t_keeps_context = false;
-}
 
-void keep_context_on_this_thread() { t_keeps_context = true; }
+/// What a thread has made of itself for calls of the driver.
+struct ThreadState {
+  const Device* inside = nullptr;  // the device of its innermost Scope
+  bool keeps_context = false;      // it is a thread of Weft
+  bool relaxed = false;            // … whose capture mode is relaxed for good
+};
+thread_local ThreadState t_thread;
 
-Scope::Scope(const Device& device) : mode_(kCaptureModeRelaxed) {
+}  // namespace
+
+void keep_context_on_this_thread() { t_thread.keeps_context = true; }
+
+Scope::Scope(const Device& device) : outer_(std::exchange(t_thread.inside, &device)) {
+  if (outer_ == &device) return;
   const Driver& d = **driver();
   ContextHandle* current = nullptr;
   (void)d.context_get_current(&current);
   if (current != device.context()) {
     (void)d.context_push(device.context());
-    pops_ = current || !t_keeps_context;
+    pops_ = current || !t_thread.keeps_context;
   }
+  if (outer_ || t_thread.relaxed) return;
   (void)d.thread_exchange_capture_mode(&mode_);
+  t_thread.relaxed = t_thread.keeps_context;
+  restores_mode_ = !t_thread.relaxed;
 }
 
 Scope::~Scope() {
+  t_thread.inside = outer_;
+  if (!restores_mode_ && !pops_) return;
   const Driver& d = **driver();
-  (void)d.thread_exchange_capture_mode(&mode_);
+  if (restores_mode_) (void)d.thread_exchange_capture_mode(&mode_);
   ContextHandle* popped = nullptr;
   if (pops_) (void)d.context_pop(&popped);
 }
@@ -308,8 +322,7 @@ Result<DmaBuf> make_dma_buf(const void* address, size_t bytes) {
   return DmaBuf{UniqueFd(fd), begin - first};
 }
 
-Status check_buffer(const Device& device, const char* name, const void* address, uint64_t bytes) {
-  if (bytes == 0) return {};
+Result<Place> check_buffer(const Device& device, const char* name, const void* address, uint64_t bytes) {
   auto place = locate(address);
   if (!place) return place.status().in(name);
   switch (place->kind) {
@@ -330,7 +343,7 @@ Status check_buffer(const Device& device, const char* name, const void* address,
   if (place->shareable && begin + bytes > place->base + place->bytes)
     return fail(Code::invalid_pointer, "{} needs {} bytes, but its allocation of {} bytes ends after {}",
                 name, bytes, place->bytes, place->base + place->bytes - begin);
-  return {};
+  return place;
 }
 
 }  // namespace weft::device::cuda

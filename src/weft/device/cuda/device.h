@@ -58,13 +58,15 @@ class Device {
     uint32_t ready = 0;             // written by the stream when the operation may start
     alignas(64) uint32_t done = 0;  // written by the CPU; the stream waits for it
     alignas(64) uint32_t turn = 0;  // the value that both shall have next; the CPU's alone
+    DevicePointer on_device = 0;    // where the device finds these flags
+
+    DevicePointer address_of_ready() const { return on_device + offsetof(Flags, ready); }
+    DevicePointer address_of_done() const { return on_device + offsetof(Flags, done); }
   };
   Result<Flags*> take_flags();
   /// Takes flags for reuse; does not call CUDA. The caller has seen `ready`: a stream that has yet to write
   /// it would disturb the next user.
   void give_flags(Flags* flags);
-  /// The device's address of a member of such flags.
-  DevicePointer address_of(const uint32_t* flag) const;
 
  private:
   Device() = default;
@@ -91,7 +93,8 @@ class Device {
 };
 
 /// Makes a device's context current on the calling thread while it lives. Calls of the thread in between do
-/// not disturb a graph capture elsewhere in the process.
+/// not disturb a graph capture elsewhere in the process. Inside a Scope of the same device another one calls
+/// nothing. Nobody else changes the thread's context meanwhile.
 class Scope {
  public:
   explicit Scope(const Device& device);
@@ -100,11 +103,13 @@ class Scope {
   Scope& operator=(const Scope&) = delete;
 
  private:
-  int mode_;
-  bool pops_ = false;
+  const Device* const outer_;  // whose Scope the thread was in; null: none's
+  int mode_ = kCaptureModeRelaxed;
+  bool restores_mode_ = false, pops_ = false;
 };
 
-/// For a thread of Weft: the first context that a Scope makes current on it stays.
+/// For a thread of Weft: the first context that a Scope makes current on it stays, and captures elsewhere do
+/// not concern it from then on.
 void keep_context_on_this_thread();
 
 /// The memory at an address.
@@ -128,8 +133,8 @@ struct DmaBuf {
 /// unhandled_cuda_error.
 Result<DmaBuf> make_dma_buf(const void* address, size_t bytes);
 
-/// Fails if operations on `device` cannot use `bytes` bytes at `address`. The sentence names the buffer, and
-/// says what would be right.
-Status check_buffer(const Device& device, const char* name, const void* address, uint64_t bytes);
+/// The memory at `address`. Fails if operations on `device` cannot use `bytes` bytes there, more than 0. The
+/// sentence names the buffer, and says what would be right.
+Result<Place> check_buffer(const Device& device, const char* name, const void* address, uint64_t bytes);
 
 }  // namespace weft::device::cuda

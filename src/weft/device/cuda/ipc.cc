@@ -18,24 +18,29 @@ uint64_t process_number() {
 Result<SharedMemory> Exporter::describe(const void* address, size_t bytes, bool for_others) {
   auto place = locate(address);
   if (!place) return place.status();
+  return describe(*place, address, bytes, for_others);
+}
+
+Result<SharedMemory> Exporter::describe(const Place& place, const void* address, size_t bytes,
+                                        bool for_others) {
   SharedMemory memory;
   memory.process = process_number();
   memory.address = reinterpret_cast<uintptr_t>(address);
   memory.bytes = bytes;
-  memory.ordinal = place->ordinal;
+  memory.ordinal = place.ordinal;
   memory.cuda_version = static_cast<uint16_t>((*driver())->version / 10);
   if (!for_others) return memory;
-  if (!place->shareable)
+  if (!place.shareable)
     return fail(Code::unsupported, "CUDA cannot share the memory at {} with other processes", address);
-  memory.buffer_id = place->buffer_id;
-  memory.offset = memory.address - place->base;
-  memory.whole = place->bytes;
-  auto known = handles_.find(place->buffer_id);
+  memory.buffer_id = place.buffer_id;
+  memory.offset = memory.address - place.base;
+  memory.whole = place.bytes;
+  auto known = handles_.find(place.buffer_id);
   if (known == handles_.end()) {
     IpcHandle handle;
-    WEFT_TRY(check((*driver())->ipc_get_mem_handle(&handle, place->base), "cuIpcGetMemHandle"));
+    WEFT_TRY(check((*driver())->ipc_get_mem_handle(&handle, place.base), "cuIpcGetMemHandle"));
     if (handles_.size() == kKept) handles_.clear();
-    known = handles_.emplace(place->buffer_id, handle).first;
+    known = handles_.emplace(place.buffer_id, handle).first;
   }
   memory.handle = known->second;
   return memory;

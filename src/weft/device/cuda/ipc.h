@@ -36,6 +36,8 @@ class Exporter {
  public:
   /// Errors: unsupported if CUDA cannot share this memory, because it is not from cuMemAlloc.
   Result<SharedMemory> describe(const void* address, size_t bytes, bool for_others);
+  /// The same of memory that is known to be in `place`.
+  Result<SharedMemory> describe(const Place& place, const void* address, size_t bytes, bool for_others);
 
  private:
   static constexpr size_t kKept = 1024;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/fork.h"
@@ -104,6 +105,8 @@ class ProgressThread {
       std::erase_if(
           mine, [](Context* c) { return c->sleepers().any_waiting() && !c->waiting().due_timer().armed(); });
       bool worked = false, in_flight = false, on_device = false, rings = true;
+      const device::cuda::Device* entered = nullptr;  // once for all contexts of a device
+      std::optional<device::cuda::Scope> scope;
       for (Context* context : mine) {
         if (context->waiting().due_timer().armed() &&
             (!context->waiting().timer_is_due(now_ns()) || context->sleepers().any_waiting()))
@@ -113,11 +116,17 @@ class ProgressThread {
           context->waiting().due_timer().disarm();
           continue;
         }
+        if (const device::cuda::Device* device = context->busy_device(); device && device != entered) {
+          scope.reset();
+          scope.emplace(*device);
+          entered = device;
+        }
         worked |= context->turn() > 0;
         in_flight |= context->busy();
         rings &= context->waiting().rings();
         on_device |= context->operations().uses_device() && !context->fabric().oversubscribed();
       }
+      scope.reset();
       if (worked) policy.found();
       else if (policy.found_nothing()) policy.tell(now_ns(), rings);
       const bool over = on_device ? policy.idle_ns() > kDeviceLingerNs : policy.over();

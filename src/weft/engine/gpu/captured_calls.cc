@@ -44,8 +44,7 @@ Status CapturedCalls::arrive_in(cuda::StreamHandle* stream, cuda::GraphHandle* g
 
 Status CapturedCalls::wait_in(cuda::StreamHandle* stream) {
   return cuda::check(
-      (*cuda::driver())
-          ->stream_wait_value(stream, device_.address_of(&flags_.done), turn_, cuda::kWaitValueGeq),
+      (*cuda::driver())->stream_wait_value(stream, flags_.address_of_done(), turn_, cuda::kWaitValueGeq),
       "cuStreamWaitValue32");
 }
 

@@ -8,6 +8,7 @@
 
 #include "device/cuda/deferred_free_claim.h"
 #include "engine/gpu/captures.h"
+#include "engine/gpu/checked_calls.h"
 #include "engine/gpu/device_run.h"
 
 namespace weft::engine {
@@ -35,9 +36,21 @@ Status check_device_call(const Communicator& comm, const Call& call, uint64_t in
     return fail(Code::invalid_argument,
                 "stream belongs to another device or context than this communicator, which is of {}",
                 device.describe());
-  if (auto capture = capture_of(comm, call); !capture) return capture.status();
-  WEFT_TRY(cuda::check_buffer(device, "sendbuff", call.send, input_bytes));
-  return cuda::check_buffer(device, "recvbuff", call.recv, output_bytes);
+  auto capture = capture_of(comm, call);
+  if (!capture) return capture.status();
+  CheckedCalls& checked = CheckedCalls::of_this_thread();
+  checked.note_capture(*capture);
+  const auto check = [&](const char* name, const void* address, uint64_t bytes) -> Status {
+    if (bytes == 0) return {};
+    const auto place = cuda::check_buffer(device, name, address, bytes);
+    if (place) checked.note_buffer(address, *place);
+    return place.status();
+  };
+  WEFT_TRY(check("sendbuff", call.send, input_bytes));
+  const cuda::Place* const same = call.recv == call.send && input_bytes >= output_bytes && input_bytes > 0
+                                      ? checked.find(call.send)
+                                      : nullptr;
+  return same ? Status() : check("recvbuff", call.recv, output_bytes);
 }
 
 Result<cuda::Capture> capture_of(const Communicator& comm, const Call& call) {
@@ -80,7 +93,11 @@ Status note_scalar(const Communicator& comm, const void* scalar, Call& call) {
 Status run_on_device(Communicator& comm, const Call& call) {
   Context& context = comm.context();
   std::optional<cuda::DeferredFreeClaim> claim(std::in_place);
-  auto capture = capture_of(comm, call);
+  const cuda::Scope scope(comm.on_device().executor->device());
+  CheckedCalls& checked = CheckedCalls::of_this_thread();
+  const ForgetCheckedCalls forget;
+  const std::optional<cuda::Capture> told = checked.take_capture();
+  Result<cuda::Capture> capture = told ? *told : capture_of(comm, call);
   if (!capture) return capture.status();
   Lock lock = context.lock();
   auto plan = comm.planned(call, *capture ? CallStreak() : comm.operations().streak());
@@ -142,6 +159,8 @@ bool may_call_driver(Communicator& comm, const Call& call) {
   const cuda::Scope scope(comm.on_device().executor->device());
   const auto allocation = [](const void* address) -> uint64_t {
     if (!address) return 0;
+    if (const cuda::Place* const known = CheckedCalls::of_this_thread().find(address))
+      return known->shareable ? known->buffer_id : 0;
     const auto place = cuda::locate(address);
     return place && place->shareable ? place->buffer_id : 0;
   };

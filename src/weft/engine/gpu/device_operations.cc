@@ -26,6 +26,11 @@ Result<DeviceExecutor*> DeviceOperations::executor(int ordinal) {
   return executor.get();
 }
 
+const device::cuda::Device* DeviceOperations::only_device() const {
+  const bool one = executors_.size() == 1 && executors_.begin()->second;
+  return one ? &executors_.begin()->second->device() : nullptr;
+}
+
 void DeviceOperations::await_stream(Operation& op) {
   op.retain();
   awaiting_.push_back(&op);

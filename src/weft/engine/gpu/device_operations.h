@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "device/cuda/device.h"
 #include "engine/context/context_lock.h"
 
 namespace weft::engine {
@@ -29,6 +30,8 @@ class DeviceOperations {
 
   /// What runs plans on the memory of a CUDA device; made at the first call.
   Result<DeviceExecutor*> executor(int ordinal) WEFT_REQUIRES(context_lock);
+  /// The device of all executors; null: none, or several.
+  const device::cuda::Device* only_device() const WEFT_REQUIRES(context_lock);
   /// Takes in an operation whose CUDA stream has still to come to it; turns start it when it has.
   void await_stream(Operation& op) WEFT_REQUIRES(context_lock);
   /// Whether operations wait for their streams, or work is left on a device.

@@ -7,18 +7,24 @@
 
 #include "base/log.h"
 #include "engine/gpu/captured_calls.h"
+#include "engine/gpu/checked_calls.h"
 #include "engine/run/communicator.h"
 #include "engine/run/operation.h"
 
 namespace weft::engine {
 namespace {
 
-constexpr int kInput = static_cast<int>(plan::Space::input), kOutput = static_cast<int>(plan::Space::output),
-              kScratch = static_cast<int>(plan::Space::scratch);
+constexpr auto kInput = static_cast<size_t>(plan::Space::input),
+               kOutput = static_cast<size_t>(plan::Space::output),
+               kScratch = static_cast<size_t>(plan::Space::scratch);
 
 }  // namespace
 
-DeviceRun::DeviceRun(DeviceExecutor& executor, Operation& op) : executor_(executor), op_(op) {}
+DeviceRun::DeviceRun(DeviceExecutor& executor, Operation& op) : executor_(executor), op_(op) {
+  const CheckedCalls& checked = CheckedCalls::of_this_thread();
+  if (const cuda::Place* const input = checked.find(op.call.send)) spaces_[kInput].place = *input;
+  if (const cuda::Place* const output = checked.find(op.call.recv)) spaces_[kOutput].place = *output;
+}
 
 DeviceRun::~DeviceRun() {
   if (!reached_) return;
@@ -41,9 +47,9 @@ Status DeviceRun::arrive_in(cuda::StreamHandle* stream) {
   hold_.flags = *flags;
   hold_.turn = ++hold_.flags->turn;
   cuda::DeferredFree::instance().stream_waits();
-  return cuda::check(d.stream_write_value(stream, device.address_of(&hold_.flags->ready), hold_.turn,
-                                          cuda::kWriteValueDefault),
-                     "cuStreamWriteValue32");
+  return cuda::check(
+      d.stream_write_value(stream, hold_.flags->address_of_ready(), hold_.turn, cuda::kWriteValueDefault),
+      "cuStreamWriteValue32");
 }
 
 Status DeviceRun::wait_in(cuda::StreamHandle* stream) {
@@ -52,7 +58,7 @@ Status DeviceRun::wait_in(cuda::StreamHandle* stream) {
   const cuda::Scope scope(device);
   return cuda::check(
       (*cuda::driver())
-          ->stream_wait_value(stream, device.address_of(&hold_.flags->done), hold_.turn, cuda::kWaitValueGeq),
+          ->stream_wait_value(stream, hold_.flags->address_of_done(), hold_.turn, cuda::kWaitValueGeq),
       "cuStreamWaitValue32");
 }
 
@@ -102,23 +108,31 @@ Status DeviceRun::mark_before() {
 }
 
 // What peers of the node read or write has to be memory that they can map.
-Result<bool> DeviceRun::must_be_staged(plan::Space space, const void* address) const {
+Result<bool> DeviceRun::must_be_staged(plan::Space space, const void* address) {
   const int index = static_cast<int>(space);
   if (!op_.tables->exposes_inside[index] || op_.memory.bytes[index] == 0) return false;
   if (!op_.comm->on_device().shares_memory) return true;
-  auto place = cuda::locate(address);
+  auto place = place_of(space, address);
   if (!place) return place.status();
   return !place->shareable;
 }
 
+Result<cuda::Place> DeviceRun::place_of(plan::Space space, const void* address) {
+  std::optional<cuda::Place>& known = state(space).place;
+  if (known) return *known;
+  auto place = cuda::locate(address);
+  if (place) known = *place;
+  return place;
+}
+
 Status DeviceRun::place_scratch() {
   if (op_.memory.bytes[kScratch] == 0) return {};
-  on_device_[kScratch] =
+  spaces_[kScratch].on_device =
       executor_.kernels() && (op_.comm->on_device().shares_memory || !op_.tables->exposes_inside[kScratch]);
-  cuda::BlockPool& pool = on_device_[kScratch] ? executor_.device_blocks() : executor_.host_blocks();
+  cuda::BlockPool& pool = spaces_[kScratch].on_device ? executor_.device_blocks() : executor_.host_blocks();
   auto block = pool.take(op_.memory.bytes[kScratch]);
   if (!block) return block.status();
-  (on_device_[kScratch] ? device_scratch_ : staged_[kScratch]) = *block;
+  (spaces_[kScratch].on_device ? device_scratch_ : spaces_[kScratch].staged) = *block;
   op_.memory.base[kScratch] = block->data;
   return {};
 }
@@ -127,11 +141,11 @@ Status DeviceRun::place_output() {
   if (op_.memory.bytes[kOutput] == 0) return {};
   auto staged = must_be_staged(plan::Space::output, op_.memory.base[kOutput]);
   if (!staged) return staged.status();
-  on_device_[kOutput] = !*staged;
+  spaces_[kOutput].on_device = !*staged;
   if (!*staged) return {};
   auto block = executor_.host_blocks().take(op_.memory.bytes[kOutput]);
   if (!block) return block.status();
-  staged_[kOutput] = *block;
+  spaces_[kOutput].staged = *block;
   staged_output_ = true;
   op_.memory.base[kOutput] = block->data;
   return {};
@@ -144,11 +158,11 @@ Status DeviceRun::place_input() {
   if (!staged) return staged.status();
   const bool scales = op_.call.premultiply;
   const bool on_host = *staged || (scales && !executor_.kernels());
-  on_device_[kInput] = !on_host;
+  spaces_[kInput].on_device = !on_host;
   if (on_host) {
     auto block = executor_.host_blocks().take(bytes);
     if (!block) return block.status();
-    staged_[kInput] = *block;
+    spaces_[kInput].staged = *block;
     op_.memory.base[kInput] = block->data;
     before_ = scales ? Before::scaling : Before::copies;
     return executor_.queue(0).copy(block->data, op_.call.send, bytes);
@@ -164,8 +178,7 @@ Status DeviceRun::place_input() {
 }
 
 std::byte* DeviceRun::landing(plan::Space space) const {
-  const int index = static_cast<int>(space);
-  return on_device_[index] ? landings_[static_cast<size_t>(index)].data : op_.memory.base[index];
+  return on_device(space) ? state(space).landing.data : op_.memory.base[static_cast<int>(space)];
 }
 
 Result<std::byte*> DeviceRun::make_landing(plan::Space space) {
@@ -174,31 +187,39 @@ Result<std::byte*> DeviceRun::make_landing(plan::Space space) {
   const auto index = static_cast<size_t>(space);
   auto block = executor_.host_blocks().take(op_.memory.bytes[index]);
   if (!block) return block.status();
-  landings_[index] = *block;
+  state(space).landing = *block;
   return block->data;
 }
 
 const transport::RemoteBuffer* DeviceRun::expose_directly(transport::Transport& network, plan::Space space) {
   const auto index = static_cast<size_t>(space);
   transport::GpuDirect* const direct = op_.comm->on_device().direct;
-  if (!direct || !on_device_[index] || op_.memory.bytes[index] == 0 || network.gpu_direct() != direct)
+  if (!direct || !on_device(space) || op_.memory.bytes[index] == 0 || network.gpu_direct() != direct)
     return nullptr;
-  if (direct_[index] == Direct::undecided) {
+  if (state(space).direct == Direct::undecided) {
     const cuda::Scope scope(executor_.device());
     auto exposed = direct->expose_gpu(op_.memory.base[index], op_.memory.bytes[index]);
-    direct_[index] = exposed ? Direct::yes : Direct::no;
+    state(space).direct = exposed ? Direct::yes : Direct::no;
     if (exposed) (void)op_.exposures.add(network, space, {0, op_.memory.bytes[index]}, *exposed);
     else executor_.note_staging(exposed.status());
   }
-  if (direct_[index] == Direct::no) return nullptr;
+  if (state(space).direct == Direct::no) return nullptr;
   return op_.exposures.find(network, space, {0, op_.memory.bytes[index]});
 }
 
 Result<cuda::SharedMemory> DeviceRun::share(plan::Space space) {
+  std::optional<cuda::SharedMemory>& known = state(space).shared;
+  if (known) return *known;
   const cuda::Scope scope(executor_.device());
+  // A scaled input is in a block of the library's.
   const int index = static_cast<int>(space);
-  return executor_.exporter().describe(op_.memory.base[index], op_.memory.bytes[index],
-                                       op_.comm->on_device().shares_memory);
+  const std::byte* const address = op_.memory.base[index];
+  auto place = address == device_input_.data ? cuda::locate(address) : place_of(space, address);
+  if (!place) return place.status();
+  auto described = executor_.exporter().describe(*place, address, op_.memory.bytes[index],
+                                                 op_.comm->on_device().shares_memory);
+  if (described) known = *described;
+  return described;
 }
 
 Result<bool> DeviceRun::learn(int32_t handle, uint32_t number, const cuda::SharedMemory& memory) {
@@ -243,7 +264,7 @@ Result<bool> DeviceRun::file(uint32_t number, const transport::Envelope& envelop
     return true;
   }
   const cuda::Scope scope(executor_.device());
-  Arrival arrival{number, {}, {}};
+  PendingArrival arrival{number, {}};
   const std::byte* from = landing(space) ? landing(space) + envelope.offset : nullptr;
   if (payload) {
     auto block = executor_.host_blocks().take(envelope.bytes);
@@ -251,7 +272,7 @@ Result<bool> DeviceRun::file(uint32_t number, const transport::Envelope& envelop
     arrival.block = *block;
     std::memcpy(block->data, payload, envelope.bytes);
     from = block->data;
-  } else if (direct_[envelope.space] == Direct::yes) {  // written by the network itself
+  } else if (state(space).direct == Direct::yes) {  // written by the network itself
     WEFT_TRY(executor_.device().flush_network_writes());
     return true;
   } else if (!from) {
@@ -259,19 +280,17 @@ Result<bool> DeviceRun::file(uint32_t number, const transport::Envelope& envelop
                 "{} bytes came for {} in GPU memory, where nothing can arrive by itself", envelope.bytes,
                 plan::name_of(space));
   }
-  cuda::Queue& queue = executor_.queue(number);
+  // Messages are short: all of them together take one event.
+  cuda::Queue& queue = executor_.queue(payload ? 0 : number);
   WEFT_TRY(queue.copy(into, from, envelope.bytes));
-  auto ticket = queue.mark();
-  if (!ticket) return ticket.status();
-  arrival.ticket = ticket.take();
-  arrivals_.push_back(std::move(arrival));
+  side_copies_.add(queue, arrival);
   return false;
 }
 
 // ---- Progress
 
 Result<bool> DeviceRun::poll() {
-  if (arrivals_.empty() && !ticket_.valid() && postponed_.empty()) return false;
+  if (side_copies_.empty() && !ticket_.valid() && postponed_.empty()) return false;
   const cuda::Scope scope(executor_.device());
   bool moved = false;
   if (!postponed_.empty()) {
@@ -279,19 +298,13 @@ Result<bool> DeviceRun::poll() {
     if (!learned) return learned;
     moved = *learned;
   }
-  for (size_t i = 0; i < arrivals_.size();) {
-    auto done = arrivals_[i].ticket.done();
-    if (!done) return done;
-    if (!*done) {
-      ++i;
-      continue;
-    }
-    op_.progress.arrived[arrivals_[i].number] = 1;
-    executor_.host_blocks().give(arrivals_[i].block);
-    std::swap(arrivals_[i], arrivals_.back());
-    arrivals_.pop_back();
-    moved = true;
+  std::vector<PendingArrival> arrived;
+  WEFT_TRY(side_copies_.poll(arrived));
+  for (const PendingArrival& arrival : arrived) {
+    op_.progress.arrived[arrival.number] = 1;
+    executor_.host_blocks().give(arrival.block);
   }
+  moved |= !arrived.empty();
   if (!ticket_.valid()) return moved;
   auto done = ticket_.done();
   if (!done || !*done) return done ? Result<bool>(moved) : done;
@@ -370,16 +383,15 @@ UsedMemory DeviceRun::take_memory(bool succeeded) {
     move(work.device, memory.device);
     clear(work);
   }
-  for (Arrival& arrival : arrivals_) take(arrival.block, memory.host);
-  arrivals_.clear();
+  std::vector<cuda::Block> of_copies = side_copies_.clear();
+  move(of_copies, memory.host);
   ticket_ = cuda::Ticket();
   take(scalar_, memory.host);
   take(device_input_, op_.tables->exposes[kInput] && !succeeded ? memory.exposed_device : memory.device);
   take(device_scratch_, op_.tables->exposes[kScratch] && !succeeded ? memory.exposed_device : memory.device);
-  for (const int space : {kInput, kOutput, kScratch})
-    for (auto* blocks : {&staged_, &landings_})
-      take((*blocks)[static_cast<size_t>(space)],
-           op_.tables->exposes[space] && !succeeded ? memory.exposed_host : memory.host);
+  for (const size_t space : {kInput, kOutput, kScratch})
+    for (cuda::Block* block : {&spaces_[space].staged, &spaces_[space].landing})
+      take(*block, op_.tables->exposes[space] && !succeeded ? memory.exposed_host : memory.host);
   postponed_.clear();
   return memory;
 }

@@ -20,10 +20,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/status.h"
 #include "engine/gpu/device_executor.h"
+#include "engine/gpu/side_copies.h"
 #include "plan/plan.h"
 #include "transport/transport.h"
 
@@ -57,7 +59,7 @@ class DeviceRun {
 
   /// Decides where the buffers are, and starts what has to be done before the plan.
   Status prepare();
-  bool on_device(plan::Space space) const { return on_device_[static_cast<int>(space)]; }
+  bool on_device(plan::Space space) const { return state(space).on_device; }
   /// Host memory where a peer's put into `space` may arrive; null if there is none.
   std::byte* landing(plan::Space space) const;
   /// The same, made if need be: for a space that is exposed to the network.
@@ -92,13 +94,9 @@ class DeviceRun {
   /// stream.
   void end(bool succeeded);
 
-  /// What a lane's step has under way.
+  /// What a lane's copy or reduction has under way.
   struct LaneWork {
-    /// How a put leaves: as a message, one-sided from host memory, one-sided from GPU memory that the network
-    /// reads, or copied to the peer's GPU memory, of which a notification tells.
-    enum class PutPath : uint8_t { message, one_sided, in_place, copied };
     cuda::Ticket ticket;
-    PutPath path = PutPath::message;
     int phase = 0;
     std::vector<cuda::Block> host, device;
   };
@@ -107,23 +105,31 @@ class DeviceRun {
   void clear(LaneWork& work);
   /// Keeps a block until the operation ends: a put of it is under way.
   void keep(cuda::Block host_block) { kept_.host.push_back(host_block); }
+  SideCopies& side_copies() { return side_copies_; }
   DeviceExecutor& executor() { return executor_; }
 
  private:
   enum class Before : uint8_t { nothing, scalar, copies, scaling };
   enum class After : uint8_t { plan, copies, done };
-  struct Arrival {
-    uint32_t number;
-    cuda::Ticket ticket;
-    cuda::Block block;
+  enum class Direct : uint8_t { undecided, yes, no };
+  /// Where a space is.
+  struct SpaceState {
+    bool on_device = false;
+    Direct direct = Direct::undecided;
+    cuda::Block staged, landing;               // host
+    std::optional<cuda::Place> place;          // of the caller's buffer
+    std::optional<cuda::SharedMemory> shared;  // what peers of the node are told
   };
+  SpaceState& state(plan::Space space) { return spaces_[static_cast<size_t>(space)]; }
+  const SpaceState& state(plan::Space space) const { return spaces_[static_cast<size_t>(space)]; }
 
   Status fetch_scalar();
   Status place_input();
   Status mark_before();
   Status place_output();
   Status place_scratch();
-  Result<bool> must_be_staged(plan::Space space, const void* address) const;
+  Result<bool> must_be_staged(plan::Space space, const void* address);
+  Result<cuda::Place> place_of(plan::Space space, const void* address);
   Result<bool> learn_postponed();
   UsedMemory take_memory(bool succeeded);
 
@@ -133,12 +139,7 @@ class DeviceRun {
   cuda::EventHandle* reached_ = nullptr;  // without stream memory operations
   bool begun_ = false;                    // something may be queued
 
-  enum class Direct : uint8_t { undecided, yes, no };
-
-  bool on_device_[3] = {};
-  std::array<Direct, 3> direct_{};
-  std::array<cuda::Block, 3> staged_;  // host
-  std::array<cuda::Block, 3> landings_;
+  std::array<SpaceState, 3> spaces_;
   cuda::Block device_input_, device_scratch_;
   cuda::Block scalar_;  // host
   bool staged_output_ = false;
@@ -146,7 +147,7 @@ class DeviceRun {
   After after_ = After::plan;
   cuda::Ticket ticket_;  // of before_ or after_
   std::vector<LaneWork> lanes_;
-  std::vector<Arrival> arrivals_;
+  SideCopies side_copies_;
   UsedMemory kept_;  // for puts that are under way, and memory of peers
   struct Postponed {
     int32_t handle;

@@ -25,7 +25,7 @@ struct Memory {
   bool kernels = false;  // kernels can
 };
 
-/// A put, copy or reduce of one operation.
+/// A put, copy or reduction of one operation.
 class DeviceStep {
  public:
   DeviceStep(const RunEnvironment& environment, Operation& op, const Step& step)
@@ -97,11 +97,7 @@ class DeviceStep {
     return taken->data;
   }
 
-  using Path = DeviceRun::LaneWork::PutPath;
-
-  Result<StepOutcome> queue_put(plan::StepId id);
-  Result<StepOutcome> hand_over(plan::StepId id);
-  Result<Progress> start_put(plan::StepId id, transport::Completion& completion);
+  Status queue_put(PendingPut& put);
   Result<StepOutcome> reduce_on_device(const std::vector<Memory>& sources, const Memory& dst);
   Result<StepOutcome> reduce_on_host(const std::vector<Memory>& sources, const Memory& dst, LaneState& lane);
   Result<bool> bring_sources(const std::vector<Memory>& sources, uint64_t at, uint64_t bytes);
@@ -118,86 +114,47 @@ class DeviceStep {
 };
 
 // ---- put: what is in device memory goes to the peer's memory, is read by the network where it is, or goes
-// into pinned memory from where it is sent.
+// into pinned memory from where it is sent. The lane goes on meanwhile.
 
 Result<StepOutcome> DeviceStep::put(plan::StepId id) {
-  if (work_.phase == 0) {
-    auto queued = queue_put(id);
-    if (!queued) return queued;
-    work_.phase = 1;
-    if (*queued == StepOutcome::retry) return queued;
-  }
-  auto ready = settled();
-  if (!ready) return ready.status();
-  return *ready ? hand_over(id) : StepOutcome::retry;
+  PendingPut put{id, PutPath::message, {}};
+  WEFT_TRY(queue_put(put));
+  op_.progress.begin_put(op_.progress.completions[op_.tables->put_of_step[id]]);
+  return StepOutcome::done;
 }
 
 // Decided once for each put: the peer's memory may be learned while the put's copy is under way.
-Result<StepOutcome> DeviceStep::queue_put(plan::StepId id) {
+Status DeviceStep::queue_put(PendingPut& put) {
   const Region& source = op_.tables->plan.regions[step_.sources];
   const Memory from = own(source);
   transport::Transport& transport = *environment_.members.route(step_.peer);
-  const PeerBuffer* const target = one_sided_target(op_, id, step_, transport);
+  const PeerBuffer* const target = one_sided_target(op_, put.step, step_, transport);
+  SideCopies& copies = run_.side_copies();
   if (target && target->mapped) {
-    auto memory = learned(op_.tables->handle_of_step[id], step_.dst.offset, step_.peer);
+    auto memory = learned(op_.tables->handle_of_step[put.step], step_.dst.offset, step_.peer);
     if (!memory) return memory.status();
-    work_.path = Path::copied;
+    put.path = PutPath::copied;
     WEFT_TRY(queue_.copy(memory->address, from.address, step_.bytes));
-    return waits();
+    copies.add(queue_, put);
+    return {};
   }
   if (step_.bytes > kLongestPut)
     return fail(Code::unsupported,
                 "a message of {} bytes of GPU memory to rank {} on another node: at most {} go at once; set "
                 "WEFT_SLICE_BYTES, or call with fewer elements",
                 step_.bytes, step_.peer, kLongestPut);
-  work_.path = target ? Path::one_sided : Path::message;
-  if (from.host) return StepOutcome::done;
-  if (target && run_.expose_directly(transport, source.space)) {
-    work_.path = Path::in_place;
-    return StepOutcome::done;
+  put.path = target ? PutPath::one_sided : PutPath::message;
+  const bool in_place = !from.host && target && run_.expose_directly(transport, source.space);
+  if (in_place) put.path = PutPath::in_place;
+  if (from.host || in_place) {
+    copies.add(put);
+    return {};
   }
-  auto block = host_block(step_.bytes);
+  auto block = executor_.host_blocks().take(step_.bytes);
   if (!block) return block.status();
-  WEFT_TRY(queue_.copy(*block, from.address, step_.bytes));
-  return waits();
-}
-
-Result<Progress> DeviceStep::start_put(plan::StepId id, transport::Completion& completion) {
-  transport::Transport* const transport = environment_.members.route(step_.peer);
-  const int world = environment_.members.world_rank(step_.peer);
-  transport::Envelope envelope = envelope_of(environment_, op_, step_, op_.signature_with(step_.peer));
-  const std::byte* const source =
-      work_.host.empty() ? own(op_.tables->plan.regions[step_.sources]).address : work_.host.front().data;
-  const int32_t handle = op_.tables->handle_of_step[id];
-  switch (work_.path) {
-    case Path::message: return transport->send(world, envelope, source);
-    case Path::copied:  // only the notification is left
-      envelope.kind = static_cast<uint8_t>(MessageKind::signal);
-      envelope.bytes = 0;
-      return transport->send(world, envelope, nullptr);
-    case Path::in_place:
-      return transport->gpu_direct()->put_gpu(world, envelope, source, step_.bytes,
-                                              op_.progress.learned[handle].buffer, step_.dst.offset,
-                                              &completion);
-    case Path::one_sided: break;
-  }
-  return transport->put(world, envelope, source, step_.bytes, op_.progress.learned[handle].buffer,
-                        step_.dst.offset, &completion);
-}
-
-Result<StepOutcome> DeviceStep::hand_over(plan::StepId id) {
-  transport::Completion& completion = op_.progress.completions[op_.tables->put_of_step[id]];
-  const Result<Progress> progress = start_put(id, completion);
-  if (!progress) return progress.status();
-  if (*progress == Progress::busy) return StepOutcome::retry;
-  if (work_.path == Path::message || work_.path == Path::copied) completion.done = true;
-  op_.progress.begin_put(completion);
-  if (!completion.done) {
-    for (cuda::Block block : work_.host) run_.keep(block);
-    work_.host.clear();
-  }
-  run_.clear(work_);
-  return StepOutcome::done;
+  put.block = *block;
+  copies.add(queue_, put);
+  return queue_.copy(block->data, from.address, step_.bytes);
 }
 
 // ---- copy
@@ -306,6 +263,54 @@ Result<bool> DeviceStep::add_up(const std::vector<Memory>& sources, const Memory
 }  // namespace
 
 // ---- The table
+
+Result<Progress> DeviceSteps::start_put(const PendingPut& put, transport::Completion& completion) {
+  const Step& step = plan_.steps[put.step];
+  transport::Transport* const transport = route(step.peer);
+  const int world = environment_.members.world_rank(step.peer);
+  transport::Envelope e = envelope(step);
+  const std::byte* const source =
+      put.block.data ? put.block.data : op_.memory.at(plan_.regions[step.sources]);
+  switch (put.path) {
+    case PutPath::message: return transport->send(world, e, source);
+    case PutPath::copied:  // only the notification is left
+      e.kind = static_cast<uint8_t>(MessageKind::signal);
+      e.bytes = 0;
+      return transport->send(world, e, nullptr);
+    case PutPath::in_place:
+    case PutPath::one_sided: break;
+  }
+  const auto handle = static_cast<size_t>(op_.tables->handle_of_step[put.step]);
+  const transport::RemoteBuffer& target = op_.progress.learned[handle].buffer;
+  return put.path == PutPath::in_place
+             ? transport->gpu_direct()->put_gpu(world, e, source, step.bytes, target, step.dst.offset,
+                                                &completion)
+             : transport->put(world, e, source, step.bytes, target, step.dst.offset, &completion);
+}
+
+StepOutcome DeviceSteps::hand_over_puts() {
+  std::vector<PendingPut>& ready = op_.device->side_copies().ready();
+  StepOutcome outcome = StepOutcome::done;
+  size_t kept = 0;
+  for (size_t i = 0; i < ready.size(); ++i) {
+    const PendingPut put = ready[i];
+    transport::Completion& completion =
+        op_.progress.completions[static_cast<size_t>(op_.tables->put_of_step[put.step])];
+    const Result<Progress> progress =
+        outcome == StepOutcome::done ? start_put(put, completion) : Result<Progress>(Progress::busy);
+    if (!progress) outcome = unreachable(progress.status());
+    if (!progress || *progress == Progress::busy) {
+      ready[kept++] = put;
+      continue;
+    }
+    if (put.path == PutPath::message || put.path == PutPath::copied) completion.done = true;
+    if (!put.block.data) continue;
+    if (completion.done) op_.device->executor().host_blocks().give(put.block);
+    else op_.device->keep(put.block);
+  }
+  ready.resize(kept);
+  return outcome;
+}
 
 StepOutcome DeviceSteps::outcome_of(const Result<StepOutcome>& result) {
   return result ? *result : unreachable(result.status());

@@ -4,6 +4,7 @@
 // Thread safety: under the context's lock.
 #pragma once
 
+#include "engine/gpu/side_copies.h"
 #include "engine/run/step_parts.h"
 
 namespace weft::engine {
@@ -16,8 +17,12 @@ class DeviceSteps : public LaneSteps {
   StepOutcome signal(const plan::Step& step);
   StepOutcome copy(const plan::Step& step, LaneState& lane);
   StepOutcome reduce(const plan::Step& step, LaneState& lane);
+  /// Hands puts whose copies are done to their transports, as far as those take them. `done`: no error;
+  /// `retry`: a peer cannot be reached.
+  StepOutcome hand_over_puts();
 
  private:
+  Result<transport::Progress> start_put(const PendingPut& put, transport::Completion& completion);
   StepOutcome outcome_of(const Result<StepOutcome>& result);
   Result<const transport::RemoteBuffer*> expose(const plan::Step& step);
 };

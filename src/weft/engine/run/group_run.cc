@@ -7,6 +7,7 @@
 
 #include "device/cuda/deferred_free_claim.h"
 #include "engine/gpu/captures.h"
+#include "engine/gpu/checked_calls.h"
 #include "engine/gpu/device_calls.h"
 #include "engine/gpu/device_run.h"
 #include "engine/run/stream.h"
@@ -90,6 +91,7 @@ Result<std::vector<GroupPart>> planned_group(const std::vector<GroupCall>& calls
 }  // namespace
 
 Status run_group(std::vector<GroupCall>& calls) {
+  const ForgetCheckedCalls forget;
   const Result<std::vector<GroupPart>> parts = planned_group(calls);
   if (!parts) return parts.status();
   std::optional<cuda::DeferredFreeClaim> claim;

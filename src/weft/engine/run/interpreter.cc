@@ -31,19 +31,35 @@ Result<bool> run_lanes(const RunEnvironment& environment, Operation& op) {
   return moved;
 }
 
+// Puts whose copies are done. True if any is done.
+Result<bool> hand_over_puts(const RunEnvironment& environment, Operation& op) {
+  if (op.device->side_copies().ready().empty()) return false;
+  DeviceSteps table(environment, op);
+  if (table.hand_over_puts() == StepOutcome::failed) return table.take_failure();
+  return op.progress.reap_puts(*op.tables);
+}
+
 // Before the plan's steps and after them, an operation on GPU memory has work of its own.
 Result<bool> advance_on_device(const RunEnvironment& environment, Operation& op, bool moved) {
+  const cuda::Scope scope(op.device->executor().device());
   const Result<bool> polled = op.device->poll();
   if (!polled) return polled;
   moved |= *polled;
   op.progress.may_move = true;
-  if (!op.device->prepared()) return moved;
-  const Result<bool> ran = run_lanes<DeviceSteps>(environment, op);
-  op.progress.may_move = true;
-  if (!ran || op.health.unreachable) return ran;
+  if (!op.device->prepared()) {
+    WEFT_TRY(op.device->side_copies().mark());
+    return moved;
+  }
+  for (const auto part : {hand_over_puts, run_lanes<DeviceSteps>, hand_over_puts}) {
+    const Result<bool> ran = part(environment, op);
+    op.progress.may_move = true;
+    if (!ran || op.health.unreachable) return ran;
+    moved |= *ran;
+  }
+  WEFT_TRY(op.device->side_copies().mark());
   if (op.progress.complete())
     if (Status concluded = op.device->conclude(); !concluded) return concluded;
-  return moved || *ran;
+  return moved;
 }
 
 }  // namespace
