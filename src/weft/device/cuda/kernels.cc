@@ -11,11 +11,15 @@ namespace {
 
 constexpr unsigned kThreads = 512;     // of a block; reduce.cu's launch bound
 constexpr size_t kBytesOfThread = 64;  // of a source: fewer would not pay for another block
-constexpr const char* kSuffix[kDataTypes] = {"int8",    "uint8",    "int32",      "uint32",
-                                             "int64",   "uint64",   "float16",    "float32",
-                                             "float64", "bfloat16", "float8e4m3", "float8e5m2"};
 
 }  // namespace
+
+const char* kernel_suffix(DataType type) {
+  constexpr const char* suffix[kDataTypes] = {"int8",    "uint8",    "int32",      "uint32",
+                                              "int64",   "uint64",   "float16",    "float32",
+                                              "float64", "bfloat16", "float8e4m3", "float8e5m2"};
+  return suffix[static_cast<int>(type)];
+}
 
 Result<std::unique_ptr<Kernels>> Kernels::load(Device& device, int blocks) {
   const std::span<const std::byte> image = kernel_image();
@@ -30,7 +34,7 @@ Result<std::unique_ptr<Kernels>> Kernels::load(Device& device, int blocks) {
   std::unique_ptr<Kernels> kernels(new Kernels(blocks));
   for (int type = 0; type < kDataTypes; ++type) {
     const auto find = [&](const char* what, FunctionHandle*& into) {
-      const std::string name = fmt::format("weft_{}_{}", what, kSuffix[type]);
+      const std::string name = fmt::format("weft_{}_{}", what, kernel_suffix(static_cast<DataType>(type)));
       return check(d.module_get_function(&into, module, name.c_str()), name);
     };
     WEFT_TRY(find("reduce", kernels->reduce_[type]));

@@ -17,6 +17,9 @@ namespace weft::device::cuda {
 /// The fat binary of the kernels; empty in a build without nvcc.
 std::span<const std::byte> kernel_image();
 
+/// "float32": how kernels of a type are named.
+const char* kernel_suffix(DataType type);
+
 class Kernels {
  public:
   /// `blocks` is the largest grid. Errors: unsupported if this build has no kernels, or none for the device.

@@ -1,0 +1,134 @@
+// What a plan kernel is given and what it shares with other ranks: the instructions that a plan becomes, the
+// memory of a call, the words by which thread blocks wait for each other, and the words by which the CPU
+// watches a kernel. plan_kernel.h carries the instructions out. This file holds data only, and nvcc reads it
+// too.
+//
+// A plan's lane is a group of `blocks` thread blocks. Block b of a lane does part b of every instruction's
+// bytes. Flags are kept for each block. Their values are *epochs*: the number of the operation, from 1 on. An
+// epoch only grows, so that nobody ever resets a flag.
+//
+// An eager put goes into a *slot* of the receiver's control memory, since nobody knows whether the receiver
+// has begun. The receiver's wait takes it from there. There are two sets of slots, which operations use in
+// turn. A sender may write into a set when the receiver has ended the operation before last. Short data
+// travels as *packets* of 16 bytes: twice 4 bytes of data and 4 bytes that name the epoch.
+#pragma once
+
+#include <cstdint>
+
+#include "device/float_format.h"
+
+namespace weft::device::cuda {
+
+inline constexpr uint32_t kPlanRanks = 16, kPlanLanes = 16, kPlanBlocks = 16;  // blocks: of one lane
+inline constexpr uint32_t kPlanSteps = 72, kPlanSources = 64, kPlanDependencies = 64, kPlanTags = 32;
+inline constexpr uint32_t kPlanThreads = 512;  // of a block
+
+/// A byte of a rank's memory: the rank, the space (plan::Space by number: input, output, scratch), the
+/// offset.
+struct PlanPlace {
+  uint64_t bits = 0;
+  static constexpr uint32_t kOffsetBits = 48;
+
+  static constexpr PlanPlace of(uint32_t rank, uint32_t space, uint64_t offset) {
+    return {uint64_t{rank} << 56 | uint64_t{space} << kOffsetBits | offset};
+  }
+  WEFT_ALWAYS_INLINE constexpr uint32_t rank() const { return static_cast<uint32_t>(bits >> 56); }
+  WEFT_ALWAYS_INLINE constexpr uint32_t space() const {
+    return static_cast<uint32_t>(bits >> kOffsetBits) & 0xff;
+  }
+  WEFT_ALWAYS_INLINE constexpr uint64_t offset() const { return bits & ((uint64_t{1} << kOffsetBits) - 1); }
+};
+
+enum class PlanAction : uint8_t { put, signal, wait, copy, reduce, scale };
+
+// Instruction::flags
+inline constexpr uint8_t kMeets = 1;      // the blocks of the lane meet before it
+inline constexpr uint8_t kAnnounces = 2;  // steps of other lanes wait for it
+inline constexpr uint8_t kEager = 4;      // put, wait: by a slot
+inline constexpr uint8_t kPackets = 8;    // kEager: as packets
+inline constexpr uint8_t kFinal = 16;     // reduce: plan::Step::final
+
+struct Instruction {
+  PlanAction action = PlanAction::copy;
+  uint8_t flags = 0;
+  uint8_t peer = 0;                       // put, signal, wait; else the own rank
+  uint8_t tag = 0;                        // put, signal, wait
+  uint8_t first_source = 0, sources = 0;  // reduce: of PlanProgram::source
+  uint8_t first_after = 0, afters = 0;    // of PlanProgram::after: steps of other lanes
+  uint32_t slot = 0;                      // kEager: where in the sender's slots of the receiver, bytes
+  uint32_t bytes = 0;
+  PlanPlace dst, src;  // src: put, copy, scale; dst of an eager wait: where the data goes
+};
+static_assert(sizeof(Instruction) == 32);
+
+/// The instructions of one rank's plan, lane by lane.
+struct PlanProgram {
+  Instruction step[kPlanSteps];
+  PlanPlace source[kPlanSources];
+  uint8_t weight[kPlanSources];      // of a source: how many ranks' contributions it holds
+  uint8_t after[kPlanDependencies];  // positions in `step`
+  uint8_t lane_begin[kPlanLanes + 1];
+  uint8_t lanes;
+  uint8_t blocks;  // of each lane
+  uint8_t rank, ranks;
+  uint8_t ordered;  // packets also order other memory: several lanes, or blocks that meet
+};
+
+/// Words between the CPU and a kernel, in pinned memory of one rank.
+struct PlanHost {
+  uint32_t abort;     // not 0: every block leaves; written by the CPU, and by a block that waits too long
+  uint32_t reported;  // 1: the report is complete
+  uint64_t begun;     // the epoch of the kernel that began last
+  uint64_t ended;     // … that ended last, well or not
+  struct Report {     // of the block that waited too long
+    uint64_t epoch, seen;  // seen: the epoch of the flag that it waited for
+    uint32_t step, action, peer, tag;
+  } report;
+};
+
+/// A rank's memory as a kernel of this rank reaches it.
+struct PlanPeer {
+  void* control;   // PlanControl and, behind it, slots
+  void* space[3];  // by plan::Space; null where the kernel touches none
+};
+
+struct PlanCall {
+  PlanPeer peer[kPlanRanks];  // by rank, the own one too
+  PlanHost* host;
+  uint64_t timeout_ns;                 // how long a block may wait, from its beginning
+  uint32_t slot_bytes;                 // of one sender, of one set
+  uint8_t op;                          // Operator, of all but means
+  uint8_t tree;                        // strict order
+  uint8_t divides;                     // average of integers: a final reduction divides
+  alignas(8) unsigned char scalar[8];  // of PlanAction::scale
+};
+
+struct PlanArguments {
+  PlanCall call;
+  PlanProgram program;
+};
+static_assert(sizeof(PlanArguments) <= 4096);  // what every version of CUDA passes to a kernel
+
+/// Memory of one rank on its device, which its peers map. Zero when the communicator is made.
+struct PlanControl {
+  uint64_t epoch;                                     // operations that have ended
+  uint32_t left;                                      // blocks that have left the kernel under way
+  uint32_t reported;                                  // a block writes the report
+  uint64_t ended_by[kPlanRanks];                      // by rank: operations that the peer has ended
+  uint64_t met[kPlanLanes][kPlanBlocks];              // where in its barriers a block is
+  uint64_t done[kPlanSteps][kPlanBlocks];             // of steps with kAnnounces
+  uint64_t flag[kPlanRanks][kPlanTags][kPlanBlocks];  // by sender, tag and block
+};
+
+/// Bytes of a rank's control memory with its slots.
+constexpr uint64_t control_bytes(uint32_t ranks, uint64_t slot_bytes) {
+  return sizeof(PlanControl) + 2 * uint64_t{ranks} * slot_bytes;
+}
+static_assert(sizeof(PlanControl) % 16 == 0);
+
+/// Bytes that `bytes` of data take in a slot.
+constexpr uint64_t bytes_in_slot(uint64_t bytes, bool packets) {
+  return (packets ? 2 : 1) * ((bytes + 15) / 16 * 16);
+}
+
+}  // namespace weft::device::cuda
