@@ -15,7 +15,11 @@ set(WEFT_ALONE
     loom/model/hostile_config_test.cc loom/model/split_test.cc
     loom/ops/ends_of_ranges_test.cc loom/ops/gradients_test.cc loom/ops/layer_norm_test.cc loom/ops/split_vocabulary_test.cc
     loom/program/program_test.cc
-    model/workers_test.cc)
+    model/workers_test.cc
+    nccl_net/closing_order_test.cc nccl_net/gpu_file_test.cc nccl_net/gpu_freed_test.cc nccl_net/gpu_test.cc
+    nccl_net/gpu_user_buffer_test.cc nccl_net/landing_test.cc nccl_net/many_processes_test.cc nccl_net/threads_test.cc
+    nccl_net/unmapped_test.cc
+    nccl_shim/newer_functions_test.cc nccl_shim/over_nccl_test.cc nccl_shim/over_weft_test.cc)
 
 # compile_together(target): for the directory that adds the target, when it has all its sources.
 function(compile_together target)
