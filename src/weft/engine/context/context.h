@@ -120,10 +120,6 @@ class Context final : public std::enable_shared_from_this<Context> {
     return !operations_.empty() || !device_operations_.empty() || submissions_.any() ||
            failures_.any_death() || unsent();
   }
-  /// The device that a turn works on; null: none, or several.
-  const device::cuda::Device* busy_device() const WEFT_REQUIRES(context_lock) {
-    return waiting_.watches_device() ? device_operations_.only_device() : nullptr;
-  }
   /// Acts on losses and deadlines that are due; cheap, called a few times a second.
   void check_deadlines(int64_t now_ns) WEFT_REQUIRES(context_lock);
   /// The same if the last time is a while ago.

@@ -116,7 +116,8 @@ class ProgressThread {
           context->waiting().due_timer().disarm();
           continue;
         }
-        if (const device::cuda::Device* device = context->busy_device(); device && device != entered) {
+        if (const device::cuda::Device* device = context->waiting().busy_device();
+            device && device != entered) {
           scope.reset();
           scope.emplace(*device);
           entered = device;

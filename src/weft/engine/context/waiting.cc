@@ -89,6 +89,10 @@ bool Waiting::watches_device() const {
   return context_.operations().uses_device() || !context_.device_operations().empty();
 }
 
+const device::cuda::Device* Waiting::busy_device() const {
+  return watches_device() ? context_.device_operations().only_device() : nullptr;
+}
+
 int Waiting::nap_us() const {
   if (watches_device()) return settings().cuda_poll_us;
   const int nap_ms = context_.fabric().nap_ms();

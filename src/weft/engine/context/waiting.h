@@ -13,6 +13,10 @@
 #include "engine/context/due_timer.h"
 #include "engine/run/operation.h"
 
+namespace weft::device::cuda {
+class Device;
+}
+
 namespace weft::engine {
 
 class Context;
@@ -42,6 +46,9 @@ class Waiting {
   /// Whether every event wakes a sleeper at once, and no peer needs its work meanwhile. So it is on a
   /// network. In shared memory owners help with reads.
   bool rings() const WEFT_REQUIRES(context_lock);
+
+  /// The device that a turn works on; null: none, or several.
+  const device::cuda::Device* busy_device() const WEFT_REQUIRES(context_lock);
 
   // ---- The progress thread
 

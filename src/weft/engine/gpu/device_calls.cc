@@ -100,17 +100,18 @@ Status run_on_device(Communicator& comm, const Call& call) {
   Result<cuda::Capture> capture = told ? *told : capture_of(comm, call);
   if (!capture) return capture.status();
   Lock lock = context.lock();
-  auto plan = comm.planned(call, *capture ? CallStreak() : comm.operations().streak());
-  if (!plan) return plan.status();
+  const auto tables = comm.tables_for(call, *capture ? CallStreak() : comm.operations().streak());
+  if (!tables) return tables.status();
   if (*capture) {
+    const std::shared_ptr<const PlanTables> kept = **tables;
     lock.unlock();
     CapturedGroup alone;
-    WEFT_TRY(alone.add(comm, *capture, plan->call, plan->tables));
+    WEFT_TRY(alone.add(comm, *capture, call, kept));
     WEFT_TRY(alone.arrive());
     return alone.wait();
   }
-  const bool first_use = may_call_driver(comm, plan->call);
-  Operation* const op = comm.enroll(*plan);
+  const bool first_use = may_call_driver(comm, call);
+  Operation* const op = comm.enroll(call, **tables);
   Status queued = arrive_on_device(*op);
   if (queued.ok()) queued = leave_on_device(*op);
   claim.reset();
@@ -122,7 +123,7 @@ Status run_on_device(Communicator& comm, const Call& call) {
 }
 
 void run_captured(Communicator& shadow, const PlannedCall& planned, std::shared_ptr<CapturedCalls> calls) {
-  Operation* const op = shadow.enroll(planned);
+  Operation* const op = shadow.enroll(planned.call, planned.tables);
   op->device->follow(std::move(calls));
   shadow.context().start(*op);
   shadow.context().operations().release(op);

@@ -119,20 +119,18 @@ void Communicator::allow_captures() { captures_ = std::make_unique<Captures>(*th
 
 // ---- Operations
 
-Result<PlannedCall> Communicator::planned(const Call& call, const CallStreak& streak) {
+Result<const std::shared_ptr<const PlanTables>*> Communicator::tables_for(const Call& call,
+                                                                          const CallStreak& streak) {
   if (!failure().ok()) return failure();
   if (plan::is_transfer(call.collective) && call.root == rank())
     return weft::fail(Code::invalid_usage,
                       "rank {} would wait for itself: put its Send and Recv to itself into one group",
                       rank());
-  auto tables =
-      plans_.find_or_make(plans_.request_for(call), streak.expected(call.collective, call.root), machine());
-  if (!tables) return tables.status();
-  return PlannedCall{call, **tables};
+  return plans_.find_or_make(plans_.request_for(call), streak.expected(call.collective, call.root),
+                             machine());
 }
 
-Operation* Communicator::enroll(const PlannedCall& planned) {
-  const auto& [call, tables] = planned;
+Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const PlanTables>& tables) {
   Operation* const op = context_->operations().acquire();
   op->comm = this;
   op->call = call;
@@ -161,9 +159,9 @@ Operation* Communicator::enroll(const PlannedCall& planned) {
 }
 
 Result<Operation*> Communicator::begin(const Call& call, std::shared_ptr<const void> buffers) {
-  const auto plan = planned(call, operations_.streak());
-  if (!plan) return plan.status();
-  Operation* const op = enroll(*plan);
+  const auto tables = tables_for(call, operations_.streak());
+  if (!tables) return tables.status();
+  Operation* const op = enroll(call, **tables);
   op->buffers = std::move(buffers);
   context_->start(*op);
   return op;
@@ -190,9 +188,9 @@ Status Communicator::run(const Call& call) {
   Status outcome;
   const bool plain = !call.stream && !call.premultiply && call.timeout_s == 0 && !call.uneven;
   if (plain && repeat(lock, call, outcome)) return outcome;
-  const auto plan = planned(call, operations_.streak());
-  if (!plan) return plan.status();
-  Operation* const op = enroll(*plan);
+  const auto tables = tables_for(call, operations_.streak());
+  if (!tables) return tables.status();
+  Operation* const op = enroll(call, **tables);
   if (call.stream) {
     call.stream->push(op, Stream::new_batch());
     const uint64_t bytes =

@@ -114,10 +114,12 @@ class Communicator {
 
   // ---- (lock) Operations
 
-  /// The plan of a call that stands next in `streak`.
-  Result<PlannedCall> planned(const Call& call, const CallStreak& streak) WEFT_REQUIRES(context_lock);
+  /// The plan of a call that stands next in `streak`. Valid until the next call.
+  Result<const std::shared_ptr<const PlanTables>*> tables_for(const Call& call, const CallStreak& streak)
+      WEFT_REQUIRES(context_lock);
   /// An operation of the plan, numbered and recorded, with a reference; not started.
-  Operation* enroll(const PlannedCall& planned) WEFT_REQUIRES(context_lock);
+  Operation* enroll(const Call& call, const std::shared_ptr<const PlanTables>& tables)
+      WEFT_REQUIRES(context_lock);
   /// Starts an operation for the library itself, which keeps its buffers until its end. With a reference.
   Result<Operation*> begin(const Call& call, std::shared_ptr<const void> buffers) WEFT_REQUIRES(context_lock);
   CommOperations& operations() WEFT_REQUIRES(context_lock) { return operations_; }

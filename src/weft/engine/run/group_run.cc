@@ -59,7 +59,11 @@ Result<PlannedCall> planned_in_group(const std::vector<GroupCall>& calls, std::v
   const bool to_itself = plan::is_transfer(call.collective) && call.root == comm->rank();
   const size_t other = to_itself ? counterpart(calls, taken, i) : i;
   taken[other] = true;
-  if (other == i) return comm->planned(call, streak);
+  if (other == i) {
+    const auto tables = comm->tables_for(call, streak);
+    if (!tables) return tables.status();
+    return PlannedCall{call, **tables};
+  }
   const Call& theirs = calls[other].second;
   return call.collective == plan::Collective::send ? planned_self_copy(*comm, call, theirs)
                                                    : planned_self_copy(*comm, theirs, call);
@@ -122,7 +126,7 @@ Status run_group(std::vector<GroupCall>& calls) {
       continue;
     }
     const bool first_use = plan.call.on_device && may_call_driver(*comm, plan.call);
-    Operation* op = comm->enroll(plan);
+    Operation* op = comm->enroll(plan.call, plan.tables);
     if (op->device) {
       // A stream may not wait for one of a group before it has told of all: they may need each other.
       if (Status arrived = arrive_on_device(*op); !arrived) note(arrived);

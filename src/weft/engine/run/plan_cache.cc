@@ -52,8 +52,8 @@ Result<const std::shared_ptr<const PlanTables>*> PlanCache::find_or_make(const p
                                                                          int streak,
                                                                          const model::Machine& machine) {
   if (request.uneven) return &make_uneven(request, machine);
+  if (last_ && last_key_.streak == streak && last_key_.request == request) return &last_;
   const Key key{request, streak};
-  if (last_ && last_key_ == key) return &last_;
   auto found = plans_.find(key);
   if (found == plans_.end()) {
     model::Estimates* const known =
