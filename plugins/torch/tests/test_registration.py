@@ -75,7 +75,7 @@ def test_auto_is_weft_where_the_driver_has_what_weft_needs():
 
     import stand_in
     environment = {**os.environ, **stand_in.environment()}
-    run = subprocess.run([sys.executable, "-c", AUTO], env=environment, capture_output=True, text=True, timeout=100)
+    run = subprocess.run([sys.executable, "-c", AUTO], env=environment, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     assert run.stderr.count("Weft serves tensors of cpu and cuda.") == 1, run.stderr
 
