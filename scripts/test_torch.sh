@@ -2,7 +2,8 @@
 # Installs torch and the backend weft_torch into a virtual environment in the build folder, and runs the backend's tests.
 #   test_torch.sh BUILD [PYTEST ARGUMENTS ...]
 # TORCH_VERSION chooses torch's version; the CPU wheels are enough. TORCH_FRAMEWORKS lists what is installed on top of it, for
-# the examples that need it; set it to nothing for the others alone.
+# the examples that need it; set it to nothing for the others alone. TORCH_INSTALL_SECONDS limits the time of pip.
+# TORCH_TRIES=2 runs tests that fail a second time. Exit code 77: pip could not install torch.
 set -eu
 build=$1
 shift
@@ -12,14 +13,22 @@ venv=$(realpath "$build")/torch-venv
 wanted="torch==$version numpy pytest setuptools ninja expecttest"
 if [ "$(cat "$venv/wanted" 2> /dev/null)" != "$wanted $frameworks" ]; then
   echo "Installing $wanted $frameworks with pip into $venv; output in $build/torch-venv.log"
-  python3 -m venv "$venv"
   # DeepSpeed's setup looks at the torch that is installed.
-  { "$venv/bin/pip" install $wanted && { [ -z "$frameworks" ] || "$venv/bin/pip" install --no-build-isolation $frameworks; }; } \
-    > "$build/torch-venv.log" 2>&1 || { tail -20 "$build/torch-venv.log"; exit 1; }
+  install="timeout ${TORCH_INSTALL_SECONDS:-3600} $venv/bin/pip install"
+  { python3 -m venv "$venv" && $install $wanted && { [ -z "$frameworks" ] || $install --no-build-isolation $frameworks; }; } \
+    > "$build/torch-venv.log" 2>&1 || { tail -20 "$build/torch-venv.log"; exit 77; }
   echo "$wanted $frameworks" > "$venv/wanted"
 fi
 echo "Building weft_torch for torch $version and Weft in $build/lib, and installing it into $venv"
 TORCH_WEFT_HOME=$(realpath "$build/..") "$venv/bin/pip" install --no-build-isolation --no-deps --force-reinstall ./plugins/torch \
   > "$build/torch-plugin.log" 2>&1 || { tail -20 "$build/torch-plugin.log"; exit 1; }
 cd "$build"  # away from the sources, so that the installed package is tested
-exec "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@" "$OLDPWD/plugins/torch/tests"
+run() { "$venv/bin/python" -m pytest -q -o cache_dir="$venv/pytest-cache" "$@" "$OLDPWD/plugins/torch/tests"; }
+code=0
+run "$@" || code=$?
+if [ $code -eq 1 ] && [ "${TORCH_TRIES:-1}" -gt 1 ]; then
+  echo "A second try of the tests that failed:"
+  code=0
+  run --last-failed "$@" || code=$?
+fi
+exit $code

@@ -39,6 +39,14 @@ class WithoutTorch(build_ext):
                  "pip install torch, then again.")
 
 
+def united(sources, folder):
+    """One file in `folder` that includes all: the compiler spends most of its time on torch's headers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    whole = folder / "weft_torch.cc"
+    whole.write_text("".join(f'#include "{HERE / source}"\n' for source in sources))
+    return str(whole)
+
+
 def building(base):
     """The command that builds: `base` is torch's."""
 
@@ -50,6 +58,7 @@ def building(base):
             extension.include_dirs.insert(0, weft.include)
             extension.library_dirs.insert(0, weft.library)
             extension.extra_link_args.append(f"-Wl,-rpath,{'$ORIGIN/lib' if carry else weft.library}")
+            extension.sources = [united(extension.sources, pathlib.Path(self.build_temp))]
             package = HERE / "weft_torch" if self.inplace else pathlib.Path(self.build_lib) / "weft_torch"
             package.mkdir(parents=True, exist_ok=True)
             (package / "_built_for.py").write_text(

@@ -44,8 +44,11 @@ std::optional<at::ScalarType> wider_type(at::ScalarType type) {
                                        " has no meaning in Weft; ", right, "."));
 }
 
+// The type's name in torch 2.11, an alias in later versions.
+using ScaledSumFactor = c10d::NCCLPreMulSumSupplement;
+
 double factor_of(const ReduceOp& op) {
-  auto* scale = dynamic_cast<c10d::PreMulSumSupplement*>(op.supplement_.get());
+  auto* scale = dynamic_cast<ScaledSumFactor*>(op.supplement_.get());
   if (scale == nullptr) {
     C10_THROW_ERROR(ValueError,
                     "PREMUL_SUM needs its factor: make it by torch.distributed._make_nccl_premul_sum().");

@@ -174,8 +174,8 @@ WorkPtr WeftBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& 
     check_shares(outputs[i], inputs[i], size_);
     operations.push_back(prepare_reduce_scatter(outputs[i], plain(inputs[i]), options.reduceOp));
   }
-  return run_all(std::move(operations), c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED,
-                 "weft:_reduce_scatter_base", options.asyncOp, options.timeout);
+  return run_all(std::move(operations), c10d::OpType::COALESCED, "weft:_reduce_scatter_base", options.asyncOp,
+                 options.timeout);
 }
 
 }  // namespace weft_torch

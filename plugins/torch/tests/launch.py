@@ -14,7 +14,7 @@ def _environment(extra):
     return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{tools}:{os.environ['PATH']}", **(extra or {})}
 
 
-def torchrun(*arguments, ranks=2, environment=None, seconds=120):
+def torchrun(*arguments, ranks=2, environment=None, seconds=300):
     return subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
                            *map(str, arguments)], env=_environment(environment), capture_output=True, text=True,
                           timeout=seconds)

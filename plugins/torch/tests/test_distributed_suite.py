@@ -22,6 +22,9 @@ def outcomes(backend, *names):
         return json.loads(pathlib.Path(folder, "outcomes").read_text())
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.mark.parametrize("backend", ["replaced", "weft"])
 def test_what_gloo_passes_passes(backend):
     theirs, ours = outcomes("gloo"), dict(outcomes(backend))

@@ -112,6 +112,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_a_wheel_carries_weft(tmp_path):
     from launch import torchrun
     import torch

@@ -97,7 +97,7 @@ void Incoming::deliver_message(Sink& sink, const std::byte* message, size_t byte
   switch (header.kind) {
     case MessageKind::put:
       if (put->filing != IncomingPut::Filing::undecided)
-        return log::warn("{}: rank {} announced a put that comes in segments", describe(), from);
+        return log::warn("{}: rank {} announced a put that comes in segments", rails_.describe(), from);
       put->envelope = header.envelope;
       [[fallthrough]];
     case MessageKind::withdrawn:
@@ -129,7 +129,8 @@ void Incoming::file_segment(Sink& sink, int from, IncomingPut& put, const Header
     if (!place) put.staging.resize(total);
   }
   if (put.filing == IncomingPut::Filing::staged && put.staging.size() != total)
-    return log::warn("{}: rank {} sent segments of one put with different lengths of it", describe(), from);
+    return log::warn("{}: rank {} sent segments of one put with different lengths of it", rails_.describe(),
+                     from);
   if (put.filing == IncomingPut::Filing::staged) place = put.staging.data();
   const Status copied = place ? messages_.copy(from, place + header.position, payload, bytes) : Status();
   if (!copied.ok()) return peers_.lose(from, copied);
