@@ -30,6 +30,7 @@ std::string take_overrides(const std::vector<std::string>& extras, std::vector<s
 struct Everything {
   TrainOptions train;
   PlanOptions plan;
+  ReportOptions report;
   EvaluateOptions evaluate;
   SampleOptions sample;
   TokenizeOptions tokenize;
@@ -68,6 +69,7 @@ CLI::App* declare_plan(CLI::App& app, PlanOptions& o) {
   sub->add_option("--attention", o.attention, "flash, or standard: scores in memory");
   sub->add_option("--sweep", o.sweep,
                   "nodes=16:512: numbers of nodes, doubling, each with its share of the batch");
+  sub->add_option("--html", o.html, "Write a page with charts of the sweep")->needs("--sweep");
   sub->add_flag("--fit", o.fit, "Search degrees, checkpointing and offloading that fit the device's memory");
   sub->add_flag("--what-if", o.what_if, "What a slow node, a failed interface or another placement costs");
   sub->add_flag("--json", o.json, "Print JSON");
@@ -82,6 +84,9 @@ void declare(CLI::App& app, Everything& e) {
   train->footer(loom::train::config_help);
   train->add_option("config", e.train.config, "Config, JSON")->required();
   declare_plan(app, e.plan);
+  CLI::App* report = app.add_subcommand("report", "Compare runs on a page with charts");
+  report->add_option("runs", e.report.runs, "Folders of runs: run.out of each")->required();
+  report->add_option("-o,--out", e.report.out, "The page")->capture_default_str();
   CLI::App* evaluate =
       app.add_subcommand("eval", "Loss or accuracy of a model on the validation split of a dataset");
   evaluate->add_option("model", e.evaluate.model, "Folder of the model")->required();
@@ -132,6 +137,7 @@ void declare(CLI::App& app, Everything& e) {
 
 loom::Status run(const std::string& command, Everything& e) {
   if (command == "plan") return plan(e.plan);
+  if (command == "report") return report(e.report);
   if (command == "eval") return evaluate(e.evaluate);
   if (command == "sample") return sample(e.sample);
   if (command == "tokenize") return tokenize(e.tokenize);

@@ -4,13 +4,17 @@
 // This file is the command line; sim/ is the rest.
 #include <fmt/ranges.h>
 
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
 #include "command_line.h"
 #include "model/known_clusters.h"
 #include "sim/study.h"
 
 namespace {
 
-void declare(CLI::App& app, weft::sim::Question& q, bool& json) {
+void declare(CLI::App& app, weft::sim::Question& q, bool& json, std::string& html) {
   app.add_option("cluster", q.cluster,
                  fmt::format("Description of a cluster: a JSON file, or one of {}",
                              fmt::join(weft::model::known_clusters(), ", ")))
@@ -63,6 +67,7 @@ void declare(CLI::App& app, weft::sim::Question& q, bool& json) {
       ->excludes("--streak")
       ->group("Output");
   app.add_flag("--json", json, "Print JSON")->group("Output");
+  app.add_option("--html", html, "Write a page with charts")->type_name("FILE")->group("Output");
 }
 
 }  // namespace
@@ -70,12 +75,18 @@ void declare(CLI::App& app, weft::sim::Question& q, bool& json) {
 int main(int argc, char** argv) {
   weft::sim::Question question;
   bool json = false;
+  std::string html;
   CLI::App app{"Predicts how long collectives take on a cluster, by simulating the plans that Weft runs."};
   app.name("weft_sim");
-  declare(app, question, json);
+  declare(app, question, json, html);
   if (const std::optional<int> over = weft::tools::parse(app, argc, argv)) return *over;
   const weft::Result<weft::sim::Study> study = weft::sim::answer(question);
   if (!study.ok()) return weft::tools::complain(app, study.status().message());
+  if (!html.empty()) {
+    std::ofstream file(html, std::ios::binary);
+    if (!(file << weft::sim::page_of(*study)).flush())
+      return weft::tools::complain(app, fmt::format("--html {}: {}", html, std::strerror(errno)));
+  }
   const std::string text =
       json ? weft::sim::json_of(*study).dump(2) + "\n" : weft::sim::text_of(question, *study);
   std::fputs(text.c_str(), stdout);

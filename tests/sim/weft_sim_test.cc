@@ -57,6 +57,30 @@ class WeftSim : public ::testing::Test {
   const std::string path_ = ::testing::TempDir() + fmt::format("weft_sim_{}.json", getpid());
 };
 
+TEST_F(WeftSim, DrawsAPageThatNeedsNothingElse) {
+  write();
+  const std::string page = path_ + ".html";
+  ASSERT_EQ(run(fmt::format("{} -s 1M-4M -a ring,all_to_all --html {}", path_, page)).exit_code, 0);
+  std::ifstream file(page);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::filesystem::remove(page);
+  const std::string begin = "<script type=\"application/json\" class=\"chart\">";
+  const size_t at = text.find(begin);
+  ASSERT_NE(at, std::string::npos) << text.substr(0, 500);
+  const auto chart =
+      nlohmann::json::parse(text.substr(at + begin.size(), text.find("</script>", at) - at - begin.size()));
+  ASSERT_FALSE(chart["series"].empty());
+  for (const auto& series : chart["series"]) {
+    ASSERT_EQ(series["points"].size(), 3u) << "a size each";
+    EXPECT_EQ(series["points"][0][0], 1 << 20);
+    EXPECT_DOUBLE_EQ(series["points"][1][1],
+                     us(fmt::format("-s 2M -a {}", series["name"].get<std::string>())));
+  }
+  for (const char* reference : {"http:", "https:", "src=", "<link", "@import"})
+    EXPECT_EQ(text.find(reference), std::string::npos) << reference;
+  EXPECT_TRUE(mentions(run(path_ + " --html /nowhere/page.html").text, "/nowhere/page.html: No such file"));
+}
+
 TEST_F(WeftSim, CountsOneNodeAsOne) {
   write("", "1");
   const Output output = run(path_ + " -s 1M");

@@ -44,10 +44,18 @@ struct PlanOptions {
   std::string engine = "weft", attention = "flash";
   std::string baseline;  // another engine, to compare with; "": none
   std::string sweep;     // "nodes=16:512": numbers of nodes, doubling; "": none
+  std::string html;      // a page with charts of the sweep; "": none
   bool json = false, fit = false, what_if = false, instructions = false;
 };
 /// Prints memory by category and the predicted step, or what else is asked; nothing is allocated.
 Status plan(const PlanOptions& options);
+
+struct ReportOptions {
+  std::vector<std::string> runs;  // folders, run.out of each
+  std::string out = "report.html";
+};
+/// Writes a page that compares runs by their logs.
+Status report(const ReportOptions& options);
 
 struct EvaluateOptions {
   std::string model, data;

@@ -239,6 +239,7 @@ Result<std::vector<std::vector<Plan>>> swept(const PlanOptions& options, const C
 Status sweep(const PlanOptions& options, const Cluster& cluster) {
   const Result<std::vector<std::vector<Plan>>> all = swept(options, cluster);
   LOOM_TRY(all.status());
+  if (!options.html.empty()) LOOM_TRY(write_file(options.html, html_of(*all, cluster)));
   if (options.json) fmt::print("{}\n", json_of(*all, cluster));
   else print_sweep(*all, cluster.ranks_per_node);
   return {};

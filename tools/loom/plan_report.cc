@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+
+#include "pages/page.h"
 
 namespace loom::command {
 namespace {
@@ -176,6 +180,37 @@ void print_sweep(const std::vector<std::vector<Plan>>& all, int ranks_per_node) 
   std::vector<Plan> each;
   for (const std::vector<Plan>& plans : all) each.insert(each.end(), plans.begin(), plans.end());
   print_unplanned(each);
+}
+
+std::string html_of(const std::vector<std::vector<Plan>>& all, const Cluster& cluster) {
+  struct Drawn {
+    const char *title, *label, *unit;
+    bool log;
+    std::function<double(const Plan&)> value;
+  };
+  const Drawn drawn[] = {{"Rate of a rank", "as published", "TFLOP/s", false,
+                          [](const Plan& plan) { return plan.performance.published_flops / 1e12; }},
+                         {"A step", "time", "s", false, [](const Plan& plan) { return plan.step_us / 1e6; }},
+                         {"Throughput", "samples", "1/s", true,
+                          [](const Plan& plan) { return plan.performance.samples_per_second; }},
+                         {"Exposed communication", "part of the step", "%", false,
+                          [](const Plan& plan) { return plan.exposed_us / plan.step_us * 100; }}};
+  std::string body = fmt::format("<h1>Predicted on {}</h1>\n<div class=\"charts\">\n",
+                                 pages::as_text(cluster.name.empty() ? "a cluster" : cluster.name));
+  for (const Drawn& one : drawn) {
+    std::map<std::string, Json> engines;
+    for (const std::vector<Plan>& plans : all)
+      for (const Plan& plan : plans)
+        engines[plan.assumptions.engine].push_back(
+            Json::array({plan.ranks / cluster.ranks_per_node, one.value(plan)}));
+    Json series = Json::array();
+    for (const auto& [name, points] : engines) series.push_back({{"name", name}, {"points", points}});
+    body += pages::chart({{"title", one.title},
+                          {"x", {{"label", "nodes"}, {"log", true}}},
+                          {"y", {{"label", one.label}, {"unit", one.unit}, {"log", one.log}}},
+                          {"series", series}});
+  }
+  return pages::page("Predictions of loom plan", body + "</div>\n");
 }
 
 std::string json_of(const std::vector<std::vector<Plan>>& all, const Cluster& cluster,

@@ -18,6 +18,9 @@ void print_troubles(const std::vector<Trouble>& troubles);
 /// A line for each number of nodes, with a bar; of each the engine's plan and perhaps the baseline's.
 void print_sweep(const std::vector<std::vector<Plan>>& all, int ranks_per_node);
 
+/// A page with charts of the same.
+std::string html_of(const std::vector<std::vector<Plan>>& all, const Cluster& cluster);
+
 /// {"cluster": …, "predictions": [{"nodes": …, "plans": [{…}]}], "what_if": […]}
 std::string json_of(const std::vector<std::vector<Plan>>& all, const Cluster& cluster,
                     const std::vector<Trouble>& troubles = {});

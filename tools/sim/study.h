@@ -63,5 +63,7 @@ double bus_bandwidth(const Row& row);
 
 std::string text_of(const Question& question, const Study& study);
 nlohmann::ordered_json json_of(const Study& study);
+/// A page with charts of the times: over sizes where there are several, else over nodes.
+std::string page_of(const Study& study);
 
 }  // namespace weft::sim

@@ -6,13 +6,15 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+
+#include "base/file.h"
+#include "pages/page.h"
 
 namespace loom::train {
 namespace {
 
 using Points = std::vector<std::pair<double, double>>;
-
-constexpr double kWidth = 800, kHeight = 220, kLeft = 60, kTop = 10;
 
 /// Around what a page says of a run's failure.
 constexpr char kFailure[] = "<p><b>The run failed after ", kFailureEnd[] = "</p>\n";
@@ -35,48 +37,16 @@ Points thinned(const Points& all) {
   return few;
 }
 
-/// A line through points, with the ranges of both axes beside it.
-std::string chart(const std::string& title, const std::string& unit, const std::vector<Points>& lines) {
-  double low = INFINITY, high = -INFINITY, last = 1, first = INFINITY;
-  for (const Points& line : lines)
-    for (const auto& [x, y] : line) {
-      low = std::min(low, y), high = std::max(high, y);
-      first = std::min(first, x), last = std::max(last, x);
-    }
-  if (!(high > low)) high = low + 1;
-  if (!(last > first)) last = first + 1;
-  const char* const colours[] = {"#1f6feb", "#d1242f"};
-  std::string text = fmt::format(
-      "<h2>{}</h2><svg viewBox=\"0 0 {} {}\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" "
-      "class=\"frame\"/>",
-      title, kWidth + kLeft + 10, kHeight + 40, kLeft, kTop, kWidth, kHeight);
-  for (size_t i = 0; i < lines.size(); ++i) {
-    text += fmt::format("<polyline stroke=\"{}\" points=\"", colours[i % 2]);
-    for (const auto& [x, y] : thinned(lines[i]))
-      text += fmt::format("{:.1f},{:.1f} ", kLeft + (x - first) / (last - first) * kWidth,
-                          kTop + (high - y) / (high - low) * kHeight);
-    text += "\"/>";
-  }
-  text += fmt::format(
-      "<text x=\"{0}\" y=\"{1}\" class=\"y\">{3:.4g}</text><text x=\"{0}\" y=\"{2}\" "
-      "class=\"y\">{4:.4g}</text>",
-      kLeft - 4, kTop + 12, kTop + kHeight, high, low);
-  text += fmt::format(
-      "<text x=\"{}\" y=\"{}\">step {:.0f}</text><text x=\"{}\" y=\"{}\" class=\"y\">step {:.0f}</text>",
-      kLeft, kTop + kHeight + 16, first, kLeft + kWidth, kTop + kHeight + 16, last);
-  return text + fmt::format("<text x=\"{}\" y=\"{}\" class=\"y\">{}</text></svg>\n", kLeft + kWidth - 6,
-                            kTop + 16, unit);
-}
-
-/// For a page, where some letters mean something.
-std::string as_text(std::string_view sentence) {
-  std::string text;
-  for (const char letter : sentence)
-    text += letter == '<'   ? "&lt;"
-            : letter == '>' ? "&gt;"
-            : letter == '&' ? "&amp;"
-                            : std::string(1, letter);
-  return text;
+/// A chart over steps.
+std::string chart(const char* title, const char* label, const char* unit,
+                  const std::vector<std::pair<std::string, Points>>& lines) {
+  pages::Json series = pages::Json::array();
+  for (const auto& [name, points] : lines)
+    if (!points.empty()) series.push_back({{"name", name}, {"points", thinned(points)}});
+  return pages::chart({{"title", title},
+                       {"x", {{"label", "step"}}},
+                       {"y", {{"label", label}, {"unit", unit}}},
+                       {"series", series}});
 }
 
 std::string duration(double seconds) {
@@ -182,43 +152,102 @@ std::string trace_line(const Trainer& trainer, const Comparison& comparison) {
 
 std::string html_report(const std::vector<StepRecord>& records, const Trainer& trainer,
                         const Comparison& comparison, const Status& ended) {
-  Points loss, validation, accuracy, speed;
-  for (const StepRecord& record : records) {
-    const double step = static_cast<double>(record.step + 1);
-    if (std::isfinite(record.loss)) loss.emplace_back(step, record.loss);
-    speed.emplace_back(step, record.tokens_per_second);
-    if (record.validation_loss) validation.emplace_back(step, *record.validation_loss);
-    if (record.validation_accuracy) accuracy.emplace_back(step, *record.validation_accuracy);
-  }
-  std::string page =
-      "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><title>Loom</title><style>body{font:14px "
-      "sans-serif;max-width:1200px;margin:2em "
-      "auto}svg{width:100%}polyline{fill:none;stroke-width:1.5}.frame{fill:none;"
-      "stroke:#ccc}canvas{width:100%;display:block;touch-action:none}.panel{margin:1em "
-      "0}#hover{color:#555}text{font-size:11px;fill:#555}.y{text-anchor:end}pre{background:#f6f8fa;padding:"
-      "1em}td{"
-      "padding:0 1em;"
-      "text-align:right}</style></head>"
-      "<body><h1>A run of Loom</h1>\n";
+  std::string body = "<h1>A run of Loom</h1>\n";
   if (!ended.ok())
-    page += fmt::format("{}{} of {} steps:</b> {}{}", kFailure, trainer.next_step(),
-                        trainer.config().run.steps, as_text(ended.message()), kFailureEnd);
+    body += fmt::format("{}{} of {} steps:</b> {}{}", kFailure, trainer.next_step(),
+                        trainer.config().run.steps, pages::as_text(ended.message()), kFailureEnd);
   else if (!trainer.is_over())
-    page +=
+    body +=
         fmt::format("<p>Written after step {} of {}.</p>\n", trainer.next_step(), trainer.config().run.steps);
-  for (const std::string& note : trainer.notes()) page += fmt::format("<p>Note: {}</p>\n", as_text(note));
+  for (const std::string& note : trainer.notes())
+    body += fmt::format("<p>Note: {}</p>\n", pages::as_text(note));
+  const bool traced = !records.empty() && trainer.trace();
   if (!records.empty()) {
-    page += chart("Loss (red: validation)", "nats a token", {loss, validation});
-    if (!accuracy.empty()) page += chart("Validation accuracy", "part of the texts", {accuracy});
-    page += chart("Throughput", "tokens/s", {speed});
-    if (trainer.trace()) page += trace_html(*trainer.trace(), trace_context(trainer, comparison));
-    page += to_html(comparison);
+    body += run_charts({{"this run", records}});
+    if (traced) body += trace_html(*trainer.trace(), trace_context(trainer, comparison));
+    body += to_html(comparison);
     if (!trainer.profiles().empty())
-      page +=
+      body +=
           "<h2>Units</h2><pre>" + engine::to_string(trainer.engine().job(), trainer.profiles()) + "</pre>\n";
   }
-  return page + "<h2>Config</h2><pre>" + as_text(to_json(trainer.config()).dump(2)) +
-         "</pre></body></html>\n";
+  body += "<h2>Config</h2><pre>" + pages::as_text(to_json(trainer.config()).dump(2)) + "</pre>\n";
+  return pages::page("A run of Loom", body, traced ? pages::kTimelineScript : "");
+}
+
+std::string run_charts(const std::vector<LoggedRun>& runs) {
+  std::vector<std::pair<std::string, Points>> losses, accuracies, speeds, waits;
+  for (const LoggedRun& run : runs) {
+    Points loss, validation, accuracy, speed, wait;
+    for (const StepRecord& record : run.records) {
+      const double step = static_cast<double>(record.step + 1);
+      if (std::isfinite(record.loss)) loss.emplace_back(step, record.loss);
+      speed.emplace_back(step, record.tokens_per_second);
+      wait.emplace_back(step, record.exposed * 100);
+      if (record.validation_loss) validation.emplace_back(step, *record.validation_loss);
+      if (record.validation_accuracy) accuracy.emplace_back(step, *record.validation_accuracy);
+    }
+    const std::string of = runs.size() == 1 ? "" : run.name + ", ";
+    losses.emplace_back(of + "training", loss);
+    losses.emplace_back(of + "validation", validation);
+    accuracies.emplace_back(run.name, accuracy);
+    speeds.emplace_back(run.name, speed);
+    waits.emplace_back(run.name, wait);
+  }
+  return "<div class=\"charts\">\n" + chart("Loss", "loss", "nats a token", losses) +
+         chart("Validation accuracy", "part of the texts", "", accuracies) +
+         chart("Throughput", "tokens a second", "", speeds) +
+         chart("Waiting for communication", "part of the step", "%", waits) + "</div>\n";
+}
+
+std::string html_of(const std::vector<LoggedRun>& runs) {
+  std::string body = "<h1>Runs of Loom</h1>\n" + run_charts(runs);
+  body +=
+      "<h2>Runs</h2>\n<table><tr><th>run</th><th>steps</th><th>last loss</th><th>last validation loss</th>"
+      "<th>ms a step, median</th><th>predicted</th><th>tokens a second, median</th></tr>\n";
+  for (const LoggedRun& run : runs) {
+    std::vector<double> seconds, tokens;
+    std::string validation;
+    for (const StepRecord& record : run.records) {
+      seconds.push_back(record.seconds);
+      tokens.push_back(record.tokens_per_second);
+      if (record.validation_loss) validation = fmt::format("{:.4f}", *record.validation_loss);
+    }
+    const auto median = [](std::vector<double>& values) {
+      const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+      std::nth_element(values.begin(), middle, values.end());
+      return *middle;
+    };
+    body += fmt::format(
+        "<tr><td>{}</td><td>{}</td><td>{:.4f}</td><td>{}</td><td>{:.1f}</td><td>{}</td>"
+        "<td>{:.0f}</td></tr>\n",
+        pages::as_text(run.name), run.records.size(), run.records.back().loss, validation,
+        median(seconds) * 1e3, run.predicted_us > 0 ? fmt::format("{:.1f}", run.predicted_us / 1e3) : "",
+        median(tokens));
+  }
+  return pages::page("Runs of Loom", body + "</table>\n");
+}
+
+Result<LoggedRun> read_log(const std::string& folder) {
+  const std::string path = join_path(folder, "log.jsonl");
+  const Result<std::string> text = read_file(path);
+  LOOM_TRY(text.status());
+  LoggedRun run{folder, {}, 0};
+  std::map<int64_t, StepRecord> steps;  // the last of those that were done again
+  for (size_t at = 0, end = 0; at < text->size(); at = end + 1) {
+    end = std::min(text->find('\n', at), text->size());
+    const std::string_view line = std::string_view(*text).substr(at, end - at);
+    if (const std::optional<StepRecord> record = record_of_line(line)) {
+      steps[record->step] = *record;
+      continue;
+    }
+    const Result<format::Json> json = format::parse_json(line);
+    if (!json.ok() || !json->is_object() || !json->contains("predicted")) continue;
+    const Result<double> us = format::required<double>((*json)["predicted"], "step_us");
+    if (us.ok()) run.predicted_us = *us;
+  }
+  for (const auto& [number, record] : steps) run.records.push_back(record);
+  if (run.records.empty()) return fail(Code::invalid_data, "{} has no steps to draw", path);
+  return run;
 }
 
 std::string without_failure(std::string page) {

@@ -28,13 +28,26 @@ std::optional<StepRecord> record_of_line(std::string_view line);
 /// The sums of each rank in the step that was traced, as one JSON object; empty where none was.
 std::string trace_line(const Trainer& trainer, const Comparison& comparison);
 
-/// Loss and throughput as SVG; the traced step of all ranks, measured and predicted; and what was predicted
-/// of a step beside the mean of those measured; and the trainer's notes. One HTML page that needs no other
-/// file, and does not grow with a long run: of many steps its charts have the lowest and the highest. `ended`
-/// is what the run failed with, if it did.
+/// Charts of loss, throughput and waiting; the traced step of all ranks, measured and predicted; and what was
+/// predicted of a step beside the mean of those measured; and the trainer's notes. One HTML page that needs
+/// no other file, and does not grow with a long run: of many steps its charts have the lowest and the
+/// highest. `ended` is what the run failed with, if it did.
 std::string html_report(const std::vector<StepRecord>& records, const Trainer& trainer,
                         const Comparison& comparison, const Status& ended = {});
 /// Such a page without what it says of the run's failure.
 std::string without_failure(std::string page);
+
+/// What the log of a run says.
+struct LoggedRun {
+  std::string name;
+  std::vector<StepRecord> records;
+  double predicted_us = 0;  // of a step; 0: the log does not say
+};
+/// Of the run in that folder. Errors: not_found, system_error; invalid_data (no step in it).
+Result<LoggedRun> read_log(const std::string& folder);
+/// Charts over steps, with a line of each run.
+std::string run_charts(const std::vector<LoggedRun>& runs);
+/// A page of several runs: their charts and a table.
+std::string html_of(const std::vector<LoggedRun>& runs);
 
 }  // namespace loom::train

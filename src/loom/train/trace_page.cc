@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <set>
 
+#include "pages/page.h"
 #include "train/throughput.h"
-#include "train/timeline_script.h"
 
 namespace loom::train {
 namespace {
@@ -15,30 +16,39 @@ using format::Json;
 
 constexpr double kMiB = 1 << 20;
 
-const char* colour_of(program::Op op) {
+/// What readers of a page call a kind of instruction, and its colour in page.css.
+struct Phase {
+  const char* words;
+  int colour;
+};
+
+Phase phase_of(program::Op op) {
   using program::Op;
   switch (op) {
-    case Op::forward: return "#2da44e";
-    case Op::recompute: return "#bf8700";
-    case Op::loss:
-    case Op::evaluate: return "#8250df";
-    case Op::backward: return "#1f6feb";
-    case Op::gather: return "#d1242f";
-    case Op::reduce_scatter: return "#cf5b00";
-    case Op::all_reduce:
-    case Op::tie: return "#bc4c00";
-    case Op::send:
-    case Op::send_back: return "#bf3989";
-    case Op::receive:
-    case Op::receive_back:
-    case Op::offload:
-    case Op::load: return "#1b7c83";
-    case Op::tensor_gather:
-    case Op::tensor_all_reduce:
-    case Op::tensor_reduce_scatter:
-    case Op::tensor_gradients: return "#a475f9";
-    default: return "#6e7781";
+    case Op::gather: return {"gather parameters", 1};
+    case Op::forward: return {"forward", 2};
+    case Op::recompute: return {"recompute activations", 4};
+    case Op::loss: return {"head and loss", 6};
+    case Op::evaluate: return {"head, evaluated", 6};
+    case Op::backward: return {"backward", 0};
+    case Op::reduce_scatter: return {"reduce gradients to shards", 3};
+    case Op::accumulate: return {"add gradients", 7};
+    case Op::all_reduce: return {"all-reduce gradients", 3};
+    case Op::tie: return {"add gradients of a shared matrix", 3};
+    case Op::send: return {"send activations", 5};
+    case Op::receive: return {"receive activations", 5};
+    case Op::send_back: return {"send derivatives", 5};
+    case Op::receive_back: return {"receive derivatives", 5};
+    case Op::tensor_gather: return {"gather among tensor ranks", 8};
+    case Op::tensor_all_reduce: return {"all-reduce among tensor ranks", 8};
+    case Op::tensor_reduce_scatter: return {"reduce-scatter among tensor ranks", 8};
+    case Op::tensor_gradients: return {"add gradients among tensor ranks", 8};
+    case Op::norm: return {"gradient norm", 7};
+    case Op::step: return {"optimizer", 7};
+    case Op::offload: return {"offload activations", 5};
+    case Op::load: return {"load activations", 5};
   }
+  return {"", 7};
 }
 
 /// To a tenth of a microsecond, which is more than clocks tell.
@@ -139,13 +149,22 @@ std::string memory_table(const Trace& trace, const TraceContext& context) {
          "sum.</p>\n";
 }
 
+/// Kinds of instructions that the programs have.
+std::set<int> drawn_ops(const TraceContext& context) {
+  std::set<int> ops;
+  for (const program::Program& program : context.programs)
+    for (const program::Instruction& i : program.instructions) ops.insert(static_cast<int>(i.op));
+  return ops;
+}
+
 }  // namespace
 
 Json trace_json(const Trace& trace, const TraceContext& context) {
   Json json = {{"step", trace.step + 1}};
-  for (int op = 0; op < program::kOps; ++op)
-    json["ops"].push_back(Json::array(
-        {program::op_name(static_cast<program::Op>(op)), colour_of(static_cast<program::Op>(op))}));
+  for (int op = 0; op < program::kOps; ++op) {
+    const Phase phase = phase_of(static_cast<program::Op>(op));
+    json["ops"].push_back(Json::array({phase.words, phase.colour}));
+  }
   for (size_t stage = 0; stage < context.programs.size(); ++stage) {
     Json instructions = Json::array();
     for (const program::Instruction& i : context.programs[stage].instructions)
@@ -194,13 +213,13 @@ std::string trace_html(const Trace& trace, const TraceContext& context) {
       "id=\"whole\">whole "
       "step</button> <span id=\"hover\"></span></p>\n"
       "<div class=\"panel\">measured<canvas id=\"measured\"></canvas></div>\n"
-      "<div class=\"panel\">predicted<canvas id=\"predicted\"></canvas></div>\n<p>";
-  for (int op = 0; op < program::kOps; ++op)
-    text +=
-        fmt::format("<span style=\"color:{}\">&#9632;</span> {} &nbsp;",
-                    colour_of(static_cast<program::Op>(op)), program::op_name(static_cast<program::Op>(op)));
-  text += "</p>\n<script type=\"application/json\" id=\"trace\">" + trace_json(trace, context).dump() +
-          "</script>\n<script>" + kTimelineScript + "</script>\n";
+      "<div class=\"panel\">predicted<canvas id=\"predicted\"></canvas></div>\n<p class=\"legend\">";
+  for (const int op : drawn_ops(context)) {
+    const Phase phase = phase_of(static_cast<program::Op>(op));
+    text += fmt::format("<span><i style=\"background:var(--c{})\"></i>{}</span>", phase.colour, phase.words);
+  }
+  text += "</p>\n<script type=\"application/json\" id=\"trace\">" +
+          pages::in_script(trace_json(trace, context)) + "</script>\n";
   return text + "<h2>Ranks</h2>\n" + speed_table(trace, context) + "<h2>Memory of each rank</h2>\n" +
          memory_table(trace, context);
 }

@@ -24,8 +24,9 @@ struct TraceContext {
   const program::PipelineForecast& forecast;
 };
 
-/// {"step", "ops": [[name, colour], …], "stages": [{"instructions": [[op, lane, unit, microbatch, piece], …],
-/// "predicted": [[begin, end], …]}, …], "predicted_step_us", "predicted_bubble", "ranks": [{sums, "measured":
+/// {"step", "ops": [[words, number of a colour], …], "stages": [{"instructions": [[op, lane, unit,
+/// microbatch, piece], …], "predicted": [[begin, end], …]}, …], "predicted_step_us", "predicted_bubble",
+/// "ranks": [{sums, "measured":
 /// [[begin, end], …]}, …]}. Times are µs; a rank's are from its own begin_us on.
 format::Json trace_json(const Trace& trace, const TraceContext& context);
 

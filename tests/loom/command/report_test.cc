@@ -7,17 +7,35 @@
 namespace loom::testing {
 namespace {
 
+/// The charts of a page, by title.
+std::map<std::string, format::Json> charts_of(const std::string& page) {
+  const std::string begin = "<script type=\"application/json\" class=\"chart\">{";
+  std::map<std::string, format::Json> charts;
+  for (size_t at = 0; (at = page.find(begin, at)) != std::string::npos;) {
+    at += begin.size() - 1;
+    const Result<format::Json> chart = format::parse_json(page.substr(at, page.find("</script>", at) - at));
+    EXPECT_TRUE(chart.ok());
+    if (chart.ok()) charts[(*chart)["title"]] = *chart;
+  }
+  return charts;
+}
+
+/// Nothing that a browser would ask a network for.
+void expect_whole(const std::string& page) {
+  for (const char* reference : {"http:", "https:", "src=", "<link", "@import", "url("})
+    EXPECT_EQ(page.find(reference), std::string::npos) << reference;
+  EXPECT_NE(page.find("class Chart"), std::string::npos) << "what draws";
+}
+
 class Report : public Command {
  protected:
   std::string page() const { return get_file(folder_ / "run/report.html"); }
   /// Numbers of the first and last step on the chart of losses.
   std::pair<int, int> steps() const {
-    const std::string text = page();
+    const format::Json loss = charts_of(page()).at("Loss");
     std::vector<int> numbers;
-    for (size_t at = text.find(">step "); at != std::string::npos && numbers.size() < 2;
-         at = text.find(">step ", at + 1))
-      numbers.push_back(std::stoi(text.substr(at + 6)));
-    return numbers.size() == 2 ? std::pair(numbers[0], numbers[1]) : std::pair(0, 0);
+    for (const format::Json& point : loss["series"][0]["points"]) numbers.push_back(point[0]);
+    return numbers.empty() ? std::pair(0, 0) : std::pair(numbers.front(), numbers.back());
   }
 };
 
@@ -177,6 +195,49 @@ TEST_F(Report, AnotherBatchIsSaidWhereARunGoesOn) {
   ASSERT_EQ(resumed.code, 0) << resumed.text;
   EXPECT_NE(resumed.text.find("note: data.global_batch is 4 and was 8 before"), std::string::npos)
       << resumed.text;
+}
+
+TEST_F(Report, ComparesRuns) {
+  ASSERT_EQ(loom("train " + config() + " --run.steps=3").code, 0);
+  ASSERT_EQ(
+      loom("train " + config() + " --run.steps=4 --run.seed=2 '--run.out=" + (folder_ / "<second>'")).code,
+      0);
+  expect_whole(page());
+  const std::string out = folder_ / "both.html";
+  const Outcome made = loom(fmt::format("report {} '{}' -o {}", folder_ / "run", folder_ / "<second>", out));
+  ASSERT_EQ(made.code, 0) << made.text;
+  const std::string both = get_file(out);
+  expect_whole(both);
+  const format::Json loss = charts_of(both).at("Loss");
+  std::map<std::string, format::Json> series;
+  for (const format::Json& one : loss["series"]) series[one["name"]] = one["points"];
+  ASSERT_EQ(series.at(folder_ / "run, training").size(), 3u);
+  const format::Json& second = series.at(folder_ / "<second>, training");
+  ASSERT_EQ(second.size(), 4u);
+  const auto logged = losses(folder_ / "<second>");
+  for (const format::Json& point : second) EXPECT_EQ(point[1], logged.find(point[0])->second);
+  EXPECT_NE(both.find("&lt;second&gt;"), std::string::npos);
+  const Outcome missing = loom("report " + (folder_ / "nowhere") + " -o " + out);
+  EXPECT_EQ(missing.code, 1);
+  EXPECT_NE(missing.text.find("nowhere/log.jsonl"), std::string::npos) << missing.text;
+}
+
+TEST_F(Report, OfASweepHasALineForEachEngine) {
+  const std::string out = folder_ / "sweep.html";
+  const Outcome made = loom(fmt::format(
+      "plan {0}/../perf/seeds/models/gpt_neox_13b.json --cluster {0}/../clusters/p4d.json --nodes 8 "
+      "--data.global_batch=512 --sweep nodes=8:16 --baseline smddp --html {1}",
+      LOOM_EXAMPLES, out));
+  ASSERT_EQ(made.code, 0) << made.text;
+  const std::string text = get_file(out);
+  expect_whole(text);
+  const format::Json rate = charts_of(text).at("Rate of a rank");
+  ASSERT_EQ(rate["series"].size(), 2u);
+  for (const format::Json& one : rate["series"]) {
+    ASSERT_EQ(one["points"].size(), 2u) << one;
+    EXPECT_EQ(one["points"][1][0], 16);
+    EXPECT_GT(one["points"][1][1], 10) << "TFLOP/s";
+  }
 }
 
 }  // namespace

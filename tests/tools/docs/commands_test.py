@@ -7,7 +7,7 @@ import unittest
 from pages import BUILD, ROOT, Page, help_of, pages, tree_text
 
 TOOLS = {"weft_run", "weft_info", "weft_sim", "loom"}
-LOOM_COMMANDS = {"train", "plan", "eval", "sample", "tokenize", "export", "inspect"}
+LOOM_COMMANDS = {"train", "plan", "report", "eval", "sample", "tokenize", "export", "inspect"}
 ENDS = {"|", "&&", ";", "||", "&", ">", "2>", "<"}  # … and what begins with one, such as <(
 
 

@@ -1,10 +1,7 @@
-// The script of the page that draws a trace: two canvases with one view. It needs the elements that
-// trace_html() makes.
-#pragma once
-
-namespace loom::train {
-
-inline constexpr const char* kTimelineScript = R"js(
+// Draws the timeline of a training step: two canvases with one view, what was measured and what was predicted. It needs the elements
+// that trace_html() makes (src/loom/train/trace_page.cc), and colours of page.css. trace.ops has, for each kind of instruction, its
+// words and the number of its colour.
+"use strict";
 (() => {
   const trace = JSON.parse(document.getElementById("trace").textContent);
   const ranks = trace.ranks.filter(rank => rank.measured.length > 0);
@@ -46,6 +43,8 @@ inline constexpr const char* kTimelineScript = R"js(
     return [1, 2, 5, 10].map(n => n * power).find(n => n >= rough);
   }
 
+  const shade = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
   function draw(panel) {
     const {canvas} = panel, {list, height} = rows(), ratio = window.devicePixelRatio || 1;
     const width = canvas.clientWidth || 840;
@@ -56,8 +55,9 @@ inline constexpr const char* kTimelineScript = R"js(
     c.scale(ratio, ratio);
     c.font = "10px sans-serif";
     const scale = (width - LABEL) / (view.to - view.from), x = us => LABEL + (us - view.from) * scale;
-    c.fillStyle = "#888";
-    c.strokeStyle = "#e4e4e4";
+    const colours = trace.ops.map(([, index]) => shade(`--c${index}`)), soft = shade("--soft");
+    c.fillStyle = soft;
+    c.strokeStyle = shade("--line");
     for (let us = Math.ceil(view.from / step()) * step(); us < view.to; us += step()) {
       c.fillText((us / 1000).toPrecision(5) * 1 + " ms", x(us) + 2, 10);
       c.beginPath(); c.moveTo(x(us), 0); c.lineTo(x(us), height); c.stroke();
@@ -68,13 +68,13 @@ inline constexpr const char* kTimelineScript = R"js(
         const [op, lane, , microbatch] = instructions[index], place = band(row, lane);
         if (!place || to + begin < view.from || from + begin > view.to) return;
         const left = Math.max(LABEL, x(from + begin)), right = Math.min(width, x(to + begin));
-        c.fillStyle = trace.ops[op][1];
+        c.fillStyle = colours[op];
         c.fillRect(left, place[0], Math.max(0.4, right - left), place[1]);
         if (microbatch < 0 || right - left < 14 || place[1] < 9) return;
-        c.fillStyle = "#fff";
+        c.fillStyle = shade("--ground");
         c.fillText(microbatch, left + 2, place[0] + place[1] / 2 + 4);
       });
-      c.fillStyle = "#555";
+      c.fillStyle = soft;
       const opened = row.lane >= 0;
       if (!opened || row.lane === 0) c.fillText((opened ? "- " : "+ ") + rank.rank, 0, row.y + row.height - 2);
       if (opened) c.fillText("lane " + row.lane, 22, row.y + row.height - 2);
@@ -141,9 +141,7 @@ inline constexpr const char* kTimelineScript = R"js(
   document.getElementById("none").onclick = () => { open.clear(); redraw(); };
   document.getElementById("whole").onclick = () => { view = {from: first, to: last}; redraw(); };
   window.addEventListener("resize", redraw);
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   if (ranks.length === 1) open.add(ranks[0].rank);
   redraw();
 })();
-)js";
-
-}  // namespace loom::train
