@@ -94,9 +94,9 @@ def environment(lines):
 
 def of_threads(lines):
     """The rows of gpu_ranks time, together: what the sizes of one collective compare best in."""
-    rows = [(row["collective"], row["ranks"], human(row["bytes"]), row["us"], row["GB/s"], row["algorithm"], row["graph"] or "", name)
+    rows = [(row["collective"], row["ranks"], human(row["bytes"]), row["us"], row["GB/s"], row["algorithm"], row.get("path", ""), row["graph"] or "", name)
             for name, line in lines.items() for row in (line.get("values") or {}).get("rows", []) if "algorithm" in row]
-    return table(["collective", "ranks", "size", "µs", "GB/s", "algorithm", "in a graph of", "step"], rows) if rows else ""
+    return table(["collective", "ranks", "size", "µs", "GB/s", "algorithm", "path", "in a graph of", "step"], rows) if rows else ""
 
 
 def group_section(group, lines):

@@ -87,6 +87,7 @@ int main(int argc, char** argv) {
   if (!options.explain.empty()) {
     options.question.collective = options.explain[0];
     options.question.size = options.explain[1];
+    options.question.cuda = options.cuda;
     weft::Result<weft::info::Section> section = weft::info::explain(options.question);
     if (!section.ok()) return weft::tools::complain(app, section.status().message());
     sections.push_back(section.take());

@@ -158,6 +158,7 @@ void time_collectives(const Timed& asked) {
                {"us", us},
                {"GB/s", static_cast<double>(bytes) / us / 1e3},
                {"algorithm", stats.lastAlgorithm},
+               {"path", stats.intraTransport},
                {"graph", asked.graph}});
     }
     meet.arrive_and_wait();

@@ -89,6 +89,7 @@ Counts count_calls(const FakeControls& fake, const Case& c) {
         weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
         WEFT_OK(weftCommGetStats(me.comm, &stats));
         EXPECT_EQ(std::string(stats.lastAlgorithm), c.algorithm);
+        EXPECT_EQ(std::string(stats.intraTransport), "mapped GPU memory");
         meeting.arrive_and_wait();
       },
       [](weftConfig_t& config) { config.device = 0; });

@@ -50,6 +50,20 @@ TEST(Sections, NameEveryAlgorithmUnderItsCollective) {
   EXPECT_TRUE(mentions(section.text, "AllReduce\n  one_hop "));
 }
 
+TEST(Explain, OfGpuMemoryNamesThePath) {
+  Question question{.collective = "allgather", .size = "256M", .ranks = 4, .cuda = true};
+  const Result<Section> unknown = explain(question);
+  ASSERT_FALSE(unknown.ok()) << "tests measure nothing";
+  EXPECT_NE(unknown.status().message().find("no GPU was measured for 4 ranks on 1 node:"), std::string::npos)
+      << unknown.status().message();
+  question.machine_file = "p5";
+  const Result<Section> section = explain(question);
+  ASSERT_TRUE(section.ok()) << section.status().message();
+  EXPECT_NE(section->text.find("path: copy engines and kernels; 1 ranks of a device, 1 of a thread"),
+            std::string::npos)
+      << section->text;
+}
+
 TEST(Explain, NamesLayoutCandidatesAndReason) {
   const Result<Section> section = explain(four_nodes());
   ASSERT_TRUE(section.ok()) << section.status().message();

@@ -14,6 +14,39 @@ using plan::Builder;
 using plan::Space;
 using topology::Layout;
 
+// A step takes the thread 2 µs, and the device 3 before it begins; so late comes the stream, too.
+TEST(Simulate, RanksShareADeviceAndAThread) {
+  Machine machine = plain_machine();
+  machine.engines = 1;
+  machine.engine_us = 5;
+  machine.engine_step_us = 2;
+  const auto plans = plans_of(2, [](Builder& b) { b.copy(0, b.input(), b.output(), 10000); });
+  const Layout layout = Layout::blocks(1, 2);
+  EXPECT_DOUBLE_EQ(run(plans, layout, machine).total_us, 3 + 2 + 3 + 10) << "each has its own";
+  machine.thread_ranks = 2;
+  EXPECT_DOUBLE_EQ(run(plans, layout, machine).total_us, 3 + 2 + 2 + 3 + 10)
+      << "one thread tells both devices";
+  machine.device_ranks = 2;
+  EXPECT_DOUBLE_EQ(run(plans, layout, machine).total_us, 3 + 2 + 3 + 10 + 10) << "the copies take turns";
+}
+
+// A message lies in host memory at both ends: a copy before it, and one after it.
+TEST(Simulate, AShortPutOfGpuMemoryIsCopiedTwice) {
+  Machine machine = plain_machine();
+  machine.intra.by_cpu = false;
+  machine.engines = 1;
+  machine.engine_us = 5;
+  machine.engine_step_us = 2;
+  const auto plans = plans_of(2, [](Builder& b) {
+    if (b.rank() == 0) b.put(0, 1, b.input(), at(1, Space::scratch), 100, 0);
+    else b.wait(0, 0, 0);
+  });
+  const double there = 3 + 2 + 3 + 1 + 1;  // the call, the copy, alpha
+  const double filed = there + 2 + 3 + 0.1;
+  const plan::Limits eager{.eager_intra_bytes = 1000, .eager_inter_bytes = 0, .slice_bytes = 1 << 20};
+  EXPECT_DOUBLE_EQ(run(plans, Layout::blocks(1, 2), machine, eager).total_us, filed);
+}
+
 TEST(Simulate, PeersMemoryIsReadAtItsOwnRate) {
   const auto plans = plans_of(2, [](Builder& b) {
     const int peer = 1 - b.rank();

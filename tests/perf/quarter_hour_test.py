@@ -201,7 +201,7 @@ class Report(InFolder):
                 "| call | returns | x |\n| --- | --- | --- |\n| cudaMalloc | after 0.10 ms | |\n"
             ),
             "all_reduce_2": readers.json_rows(
-                '{"collective":"all_reduce","ranks":2,"bytes":64,"us":32.1,"GB/s":0.002,"algorithm":"one_hop","graph":0}'
+                '{"collective":"all_reduce","ranks":2,"bytes":64,"us":32.1,"GB/s":0.002,"algorithm":"one_hop","path":"mapped GPU memory","graph":0}'
             ),
             "collectives_2": readers.every_collective(f"== all_reduce, 2 ranks, 1 nodes\n{PERF}"),
             "eight_bytes": readers.perf_table(PERF),
@@ -229,7 +229,7 @@ class Report(InFolder):
         page = gpu_report.page([path])
         for part in (
             card,
-            "| 64 B | 32.1 | 0.002 | one_hop |",
+            "| 64 B | 32.1 | 0.002 | one_hop | mapped GPU memory |",
             "| cudaMalloc | after 0.10 ms | |",
             "1 of 1 runs right",
             "7.5 % slower",
@@ -398,7 +398,7 @@ echo "$name $* NCCL_NET=$NCCL_NET NCCL_NET_PLUGIN=$NCCL_NET_PLUGIN NCCL_HOSTID=$
 case "$name $*" in
   *facts.py*) echo '{{"devices": ["NVIDIA H100 80GB HBM3"], "cards": null, "torch": "2.11.0", "NCCL": "2.28.9", "compute-sanitizer": "here"}}' ;;
   *fsdp.py*) echo '{{"stage": "process group", "libraries": ["a"]}}'; echo '{{"stage": "fully_shard", "step_ms": 3.5, "largest_difference": 1e-7}}' ;;
-  gpu_ranks\ time*) echo '{{"collective":"all_reduce","ranks":2,"bytes":64,"us":32.1,"GB/s":0.002,"algorithm":"one_hop","graph":0}}' ;;
+  gpu_ranks\ time*) echo '{{"collective":"all_reduce","ranks":2,"bytes":64,"us":32.1,"GB/s":0.002,"algorithm":"one_hop","path":"mapped GPU memory","graph":0}}' ;;
   gpu_ranks*) echo '{{"us": 4.5}}' ;;
   gpu_probe\ census*) echo no ;;
   gpu_probe\ beside*) echo 12.5 ;;

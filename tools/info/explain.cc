@@ -62,6 +62,13 @@ Result<plan::Request> request_of(const Question& q) {
   return request;
 }
 
+/// What is known of a measured host under a name; "" if nothing is.
+std::string fact(const model::Facts& facts, std::string_view name) {
+  for (const auto& [known, value] : facts.host)
+    if (known == name) return value;
+  return "";
+}
+
 /// The latest measurement without a doubt of this host that fits the question, over `net`, of ranks that are
 /// processes; null if there is none. What a job would look for: engine::facts_of(), as far as it is known
 /// before there is one.
@@ -76,9 +83,11 @@ const model::Cached* find_measured(const Question& q, const topology::Host& host
   const double crowding = std::max(1.0, static_cast<double>(one_machine ? q.ranks : per_node) / cpus);
   const auto fits = [&](const model::Cached& cached) {
     const model::Facts& facts = cached.facts;
-    return cached.doubt.empty() && facts.one_machine == one_machine && !facts.threads &&
-           facts.active == active && facts.crowding == crowding && facts.intra.empty() == (per_node == 1) &&
-           facts.inter.empty() == (q.nodes == 1) && (q.nodes == 1 || cached.machine.net == net);
+    // Ranks of GPU memory are often threads of one process.
+    return cached.doubt.empty() && facts.one_machine == one_machine && (q.cuda || !facts.threads) &&
+           !fact(facts, "gpu").empty() == q.cuda && facts.active == active && facts.crowding == crowding &&
+           facts.intra.empty() == (per_node == 1) && facts.inter.empty() == (q.nodes == 1) &&
+           (q.nodes == 1 || cached.machine.net == net);
   };
   const auto found = std::find_if(measured.begin(), measured.end(), fits);
   return found == measured.end() ? nullptr : &*found;
@@ -94,7 +103,22 @@ std::string nodes_text(const Question& q) {
 struct Described {
   model::Machine machine;
   std::string source;  // where it comes from, a clause
+  std::string path;    // how GPU memory is moved and reduced there; "": host memory
 };
+
+/// The path of operations on GPU memory, on a machine that was measured with these facts.
+std::string path_of(const model::Facts& facts) {
+  if (fact(facts, "gpu").empty()) return "";
+  return fmt::format("copy engines and kernels of {}: {}; {}", fact(facts, "gpu"), fact(facts, "gpu_use"),
+                     fact(facts, "gpu_sharing"));
+}
+
+/// … and on one that somebody has described.
+std::string path_of(const model::Machine& machine) {
+  if (machine.engines == 0) return "";
+  return fmt::format("copy engines and kernels; {} ranks of a device, {} of a thread", machine.device_ranks,
+                     machine.thread_ranks);
+}
 
 /// From a file that describes one, or a cluster of such, or from one of the tuning cache.
 Result<Described> read_described(const std::string& name) {
@@ -107,12 +131,13 @@ Result<Described> read_described(const std::string& name) {
     if (!cached.ok()) return cached.status();
     if (!cached->has_value()) return fail(Code::system_error, "{} is gone", *path);
     return Described{(*cached)->machine,
-                     fmt::format("measured {}, read from {}", (*cached)->measured_at, *path)};
+                     fmt::format("measured {}, read from {}", (*cached)->measured_at, *path),
+                     path_of((*cached)->facts)};
   }
   if (!model::describes_cluster(*text)) {
     Result<model::Machine> machine = model::machine_from_json(*text);
     if (!machine.ok()) return machine.status().in(*path);
-    return Described{machine.take(), fmt::format("read from {}", *path)};
+    return Described{*machine, fmt::format("read from {}", *path), path_of(*machine)};
   }
   const Result<model::Cluster> cluster = model::cluster_from_json(*text);
   if (!cluster.ok()) return cluster.status().in(*path);
@@ -120,7 +145,8 @@ Result<Described> read_described(const std::string& name) {
       cluster->machine,
       fmt::format("a node of the cluster {}, read from {}; how many nodes there are is --nodes, and "
                   "its fabric, slow nodes, slow rails and incast are weft_sim's matter",
-                  cluster->name, *path)};
+                  cluster->name, *path),
+      path_of(cluster->machine)};
 }
 
 Result<Described> machine_of(const Question& q) {
@@ -128,7 +154,8 @@ Result<Described> machine_of(const Question& q) {
   const Result<topology::Host>& host = topology::discover_host();
   if (!host.ok()) return host.status();
   Described stated{model::machine_of(*host, q.one_machine ? q.nodes : 1),
-                   fmt::format("as this host states{}; such a job would measure it first", nodes_text(q))};
+                   fmt::format("as this host states{}; such a job would measure it first", nodes_text(q)),
+                   ""};
   if (q.nodes > 1) {
     const Result<transport::Net> net = engine::Fabric::net_here();
     if (!net.ok()) return net.status();
@@ -137,9 +164,17 @@ Result<Described> machine_of(const Question& q) {
   if (settings().tune == "off")
     stated.source = fmt::format("as this host states{}; measuring is off (WEFT_TUNE)", nodes_text(q));
   const std::string directory = model::cache_directory();
-  if (settings().tune == "off" || directory.empty()) return stated;
-  const std::vector<model::Cached> measured = model::list_cached(directory, *host);
+  const bool kept = settings().tune != "off" && !directory.empty();
+  const std::vector<model::Cached> measured =
+      kept ? model::list_cached(directory, *host) : std::vector<model::Cached>();
   const model::Cached* const found = find_measured(q, *host, stated.machine.net, measured);
+  if (found == nullptr && q.cuda)
+    return fail(
+        Code::invalid_argument,
+        "no GPU was measured for {} ranks on {} node{}: run such a job, or name a machine or a cluster "
+        "(--machine)",
+        q.ranks, q.nodes, q.nodes == 1 ? "" : "s");
+  if (!kept) return stated;
   if (found == nullptr) {
     Question other = q;
     other.one_machine = !q.one_machine;
@@ -150,8 +185,9 @@ Result<Described> machine_of(const Question& q) {
     return stated;
   }
   Described result{found->machine,
-                   fmt::format("measured {}{}, kept in {}", found->measured_at, nodes_text(q), found->path)};
-  result.machine.cores = stated.machine.cores;  // the cache has those of its job's nodes
+                   fmt::format("measured {}{}, kept in {}", found->measured_at, nodes_text(q), found->path),
+                   path_of(found->facts)};
+  if (!q.cuda) result.machine.cores = stated.machine.cores;  // the cache has those of its job's nodes
   return result;
 }
 
@@ -165,7 +201,7 @@ struct Answer {
   plan::Request request;
   topology::Layout layout;
   model::Machine machine;
-  std::string machine_source;
+  std::string machine_source, path;
   model::Choice choice;
   std::vector<InRow> in_row;      // with a root
   std::vector<plan::Plan> plans;  // all ranks', or only the one to be listed
@@ -191,8 +227,9 @@ Result<Answer> answer(const Question& q) {
   Result<model::Choice> choice = model::choose(machine, *request, layout, limits, *pins, 1, &known);
   const double chosen_in_ms = static_cast<double>(now_ns() - before_ns) / 1e6;
   if (!choice.ok()) return choice.status();
-  Answer result{*request, std::move(layout), machine, described->source, choice.take(), {}, {},
-                {},       chosen_in_ms};
+  Answer result{
+      *request, std::move(layout), machine, described->source, described->path, choice.take(), {}, {},
+      {},       chosen_in_ms};
   for (const int past : engine::CallStreak::kPast) {
     if (!plan::has_root(request->collective)) continue;
     Result<model::Choice> later = model::choose(machine, *request, result.layout, limits, *pins,
@@ -255,6 +292,7 @@ std::string text_of(const Question& q, const Answer& a) {
       fmt::format("{} on {}\n", model::to_string(a.request, a.layout.ranks()), a.layout.to_string());
   text += machine_text(a.machine);
   text += fmt::format("the machine is {}\n", a.machine_source);
+  if (q.cuda && !a.path.empty()) text += fmt::format("path: {}\n", a.path);
   text += model::eager_text(choice.limits, a.machine) + "\n\n";
   text += candidates_text(a);
   text += fmt::format("\nused: {} ({}; chosen in {:.1f} ms)\n  {}\n", choice.algorithm->name, choice.why,
@@ -281,6 +319,7 @@ Json json_of(const Question& q, const Answer& a) {
             {"layout", a.layout.to_string()},
             {"machine", Json::parse(model::to_json(a.machine))},
             {"machine_source", a.machine_source},
+            {"path", a.path},
             {"eager_intra_bytes", choice.limits.eager_intra_bytes},
             {"eager_inter_bytes", choice.limits.eager_inter_bytes},
             {"used",

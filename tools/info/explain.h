@@ -20,6 +20,7 @@ struct Question {
   std::string machine_file;  // or the name of a cluster that comes with Weft; "" = nodes like this host
   int rank = 0;              // whose plan `steps` lists
   bool steps = false;
+  bool cuda = false;  // of GPU memory
 };
 
 /// Errors (invalid_argument, or what the tuner says) name the option and what would be right.

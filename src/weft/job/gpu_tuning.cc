@@ -77,6 +77,7 @@ class LentBlock {
 /// What one device does, in µs and bytes/µs.
 struct Rates {
   double latency_us = 0;
+  double step_us = 0;  // of it, the thread's
   double copy_short = 0, copy_long = 0;
   double reduce_short = 0, reduce_long = 0;  // of source bytes
   double to_host = 0, to_device = 0;
@@ -102,6 +103,31 @@ Result<double> median_us(cuda::Queue& queue, int rounds, const std::function<Sta
   return *middle;
 }
 
+/// What tells whether two ranks share a device, or a process.
+struct Residence {
+  cuda::Uuid device{};
+  uint64_t process = 0;
+};
+
+/// How many ranks of rank 0's node have its device, and how many have their steps done by its thread.
+struct Sharing {
+  int device_ranks = 1;
+  int thread_ranks = 1;
+
+  static Sharing of(const Communicator& comm, const std::vector<Residence>& residences) {
+    const Residence& first = residences.front();
+    Sharing sharing{0, 0};
+    for (const int rank : comm.layout().on_node(comm.layout().node_of(0))) {
+      const Residence& other = residences[static_cast<size_t>(rank)];
+      sharing.device_ranks += std::memcmp(&first.device, &other.device, sizeof first.device) == 0;
+      sharing.thread_ranks += first.process == other.process;
+    }
+    const int threads = std::max(settings().progress_threads, 1);
+    sharing.thread_ranks = (sharing.thread_ranks + threads - 1) / threads;
+    return sharing;
+  }
+};
+
 /// Measures the device of rank 0, and its way to a neighbour's memory.
 class Measurement {
  public:
@@ -119,6 +145,7 @@ class Measurement {
  private:
   Status rate(double& into, uint64_t bytes, int rounds, double latency_us,
               const std::function<Status()>& work);
+  Status measure_calls();
   Status measure_copies();
   Status measure_reductions();
   Status measure_peer(const cuda::SharedMemory* neighbour);
@@ -143,9 +170,31 @@ Status Measurement::run(const cuda::SharedMemory* neighbour) {
   const cuda::Scope scope(executor_.device());
   WEFT_TRY(memory_.allocate(3 * kLongBytes));
   into_ = memory_.data(), first_ = into_ + kLongBytes, second_ = first_ + kLongBytes;
+  WEFT_TRY(measure_calls());
   WEFT_TRY(measure_copies());
   WEFT_TRY(measure_reductions());
   return measure_peer(neighbour);
+}
+
+Status Measurement::measure_calls() {
+  std::vector<double> times;
+  for (int round = 0; round < kShortRounds; ++round) {
+    const int64_t begin = now_ns();
+    WEFT_TRY(queue_.copy(into_, first_, sizeof(float)));
+    auto ticket = queue_.mark();
+    if (!ticket) return ticket.status();
+    int64_t asked = now_ns();
+    const int64_t queueing = asked - begin;
+    for (auto done = ticket->done(); !done || !*done; done = ticket->done()) {
+      if (!done) return done.status();
+      asked = now_ns();
+    }
+    times.push_back(static_cast<double>(queueing + now_ns() - asked) / 1e3);
+  }
+  const auto middle = times.begin() + kShortRounds / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  rates.step_us = *middle;
+  return {};
 }
 
 Status Measurement::measure_copies() {
@@ -196,9 +245,13 @@ Status Measurement::measure_peer(const cuda::SharedMemory* neighbour) {
               [&, from = reached->address] { return queue_.copy(into_, from, kLongBytes); });
 }
 
-model::Machine machine_of(model::Machine machine, const Rates& rates, bool direct) {
+model::Machine machine_of(model::Machine machine, const Rates& rates, const Sharing& sharing, bool direct) {
   machine.engines = 1;
   machine.engine_us = rates.latency_us;
+  machine.engine_step_us = std::min(rates.step_us, rates.latency_us);
+  machine.device_ranks = sharing.device_ranks;
+  machine.thread_ranks = sharing.thread_ranks;
+  machine.cores = std::max(machine.cores, static_cast<double>(sharing.thread_ranks));  // no turns among them
   machine.memory.cache_bytes = 4 << 20;
   machine.memory.large_bytes = 0;
   machine.memory.copy_cached = rates.copy_short;
@@ -218,8 +271,9 @@ model::Machine machine_of(model::Machine machine, const Rates& rates, bool direc
   return machine;
 }
 
-model::Facts facts_for_gpu(const Communicator& comm, const DeviceExecutor& executor, const Fabric& fabric,
+model::Facts facts_for_gpu(const Communicator& comm, const DeviceExecutor& executor, const Sharing& sharing,
                            const topology::Host& host) {
+  const Fabric& fabric = comm.context().fabric();
   model::Facts facts = facts_of(fabric, host);
   facts.host.emplace_back("gpu", executor.device().describe());
   facts.host.emplace_back(
@@ -228,6 +282,8 @@ model::Facts facts_for_gpu(const Communicator& comm, const DeviceExecutor& execu
           "{} peers, {} between nodes, reductions by {}",
           comm.on_device().shares_memory ? "mapped" : "staged", comm.on_device().direct ? "direct" : "staged",
           executor.kernels() ? fmt::format("{} blocks", settings().cuda_blocks) : std::string("the CPU")));
+  facts.host.emplace_back("gpu_sharing", fmt::format("{} ranks of a device, {} of a thread",
+                                                     sharing.device_ranks, sharing.thread_ranks));
   return facts;
 }
 
@@ -248,10 +304,14 @@ Result<model::Machine> machine_for_gpu(Communicator& comm, DeviceExecutor& execu
   const Result<topology::Host>& host = topology::discover_host();
   Context& context = comm.context();
   const bool leads = comm.rank() == 0;
+  const Residence here{executor.device().uuid(), cuda::process_number()};
+  std::vector<Residence> residences(static_cast<size_t>(comm.size()));
+  WEFT_TRY(exchange(comm, plan::Collective::all_gather, &here, residences.data(), sizeof here));
+  const Sharing sharing = Sharing::of(comm, residences);
   MachineDecision decision{.measure = true, .machine = context.machine().machine};
   model::Facts facts;
   if (leads) {
-    if (host.ok()) facts = facts_for_gpu(comm, executor, context.fabric(), *host);
+    if (host.ok()) facts = facts_for_gpu(comm, executor, sharing, *host);
     auto known = host.ok() ? known_machine(facts) : context.machine().machine;
     decision.measure = !known;
     if (known) decision.machine = *known;
@@ -278,8 +338,8 @@ Result<model::Machine> machine_for_gpu(Communicator& comm, DeviceExecutor& execu
       measured = measurement.run(offered ? &offers[static_cast<size_t>(neighbour)] : nullptr);
     }
     if (measured.ok()) {
-      decision.machine =
-          machine_of(context.machine().machine, measurement.rates, comm.on_device().direct != nullptr);
+      decision.machine = machine_of(context.machine().machine, measurement.rates, sharing,
+                                    comm.on_device().direct != nullptr);
       keep_machine(facts, decision.machine, true, context.machine().doubt);
     } else {
       log::warn(

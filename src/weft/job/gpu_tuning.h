@@ -4,14 +4,16 @@
 //
 //   copies       One device's memory to itself, short and long, by the engine's queues: Memory::copy_*.
 //   latency      From queueing the shortest copy until it is found done: Machine::engine_us.
+//   calls        What queueing it, and finding it done, takes the thread: Machine::engine_step_us.
 //   reductions   By kernels, or on the CPU with its copies: Memory::reduce_*.
 //   peers        From the memory of another rank of the node, as the plans reach it (CUDA IPC, another
 //                device, or staged in host memory): Machine::intra.
 //   staging      Between the device and pinned memory. Where the network needs that, a message waits for
 //                two such copies more, and data flows no faster than the slower direction: Machine::inter.
 //
-// The queues of a device count as one engine, since they share its memory's bandwidth. WEFT_TUNE=off leaves
-// the job's machine, of host memory.
+// Who shares rank 0's device, and its progress thread, is counted, on its node: Machine::device_ranks and
+// thread_ranks. The queues of a device count as one engine, since they share its memory's bandwidth.
+// WEFT_TUNE=off leaves the job's machine, of host memory.
 //
 // Thread safety: none is needed, creation is one thread's.
 #pragma once

@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 /// Round trip of an empty message.
 double round_trip_us(const Link& link) { return 2 * way_us(link); }
 
-constexpr double kMostParts = 256;  // rails of a node, engines of a rank
+constexpr double kMostParts = 256;  // rails of a node, engines of a rank, ranks of a device or a thread
 
 /// The one list of the JSON's fields: visit(section, key, member, least allowed value); a section of "" is
 /// the top. Machine is `Machine` or `const Machine`.
@@ -58,6 +58,9 @@ void for_each_field(AnyMachine& machine, Visit&& visit) {
   visit("", "stripe_bytes", machine.stripe_bytes, 1.0);
   visit("", "engines", machine.engines, 0.0);
   visit("", "engine_us", machine.engine_us, kAnyTime);
+  visit("", "engine_step_us", machine.engine_step_us, kAnyTime);
+  visit("", "device_ranks", machine.device_ranks, 1.0);
+  visit("", "thread_ranks", machine.thread_ranks, 1.0);
   visit("", "cores", machine.cores, 0.01);
   visit("", "switch_us", machine.switch_us, kAnyTime);
   visit("", "step_us", machine.step_us, kAnyTime);

@@ -133,12 +133,17 @@ struct Machine {
   int rails = 1;                      // network interfaces of a node that large data is spread over
   double nic_message_us = 0;          // an interface's own time for a message or a stripe, besides its bytes
   uint64_t stripe_bytes = 128 << 10;  // a put is spread over rails in stripes of at least this
-  int engines = 0;       // copy engines (of a GPU) that copy and reduce beside a rank's CPU; 0: the CPU does
-  double engine_us = 0;  // from telling an engine until it begins
-  double cores = 2;      // of a node, for its ranks; more ranks than cores share them
-  double switch_us = 2.5;  // where they share: until a core that its rank has given away has the next one
-  double step_us = 0.01;   // the interpreter's own time for a step
-  double call_us = 0.3;    // … and the engine's for a call, before its first step
+  int engines = 0;  // copy engines (of a GPU) that copy and reduce beside a rank's CPU; 0: the CPU does
+  // From telling an engine to do something very short until that is found done. So long after a call its
+  // stream has come to it, too.
+  double engine_us = 0;
+  double engine_step_us = 0;  // … of which the rank's thread is busy: it queues the work, and finds it done
+  int device_ranks = 1;       // of a node, that share a device with its copy engines
+  int thread_ranks = 1;       // of a node, whose steps one thread does
+  double cores = 2;           // of a node, for its ranks; more ranks than cores share them
+  double switch_us = 2.5;     // where they share: until a core that its rank has given away has the next one
+  double step_us = 0.01;      // the interpreter's own time for a step
+  double call_us = 0.3;       // … and the engine's for a call, before its first step
 
   double node_bytes_per_us() const { return nic_bytes_per_us * rails; }
   bool shares_cores(int ranks) const { return ranks > cores; }

@@ -99,6 +99,15 @@ struct Question {
     if (steps <= budget(stage.ranks()) || symmetry(stage, 1) == Symmetry::none) return steps;
     return steps / static_cast<uint64_t>(stage.layout.nodes());
   }
+  /// How long the thread of a rank is busy with engines, for all of its ranks. With a root they differ: 0.
+  double thread_us(const Stage& stage) const {
+    if (stage.machine.engine_step_us <= 0 || plan::has_root(stage.request.collective)) return 0;
+    double steps = 0;
+    for (const plan::Step& step : typical_plan(stage).steps)
+      steps += step.kind != plan::StepKind::wait && step.kind != plan::StepKind::signal;
+    return steps * stage.machine.engine_step_us *
+           std::min(stage.machine.thread_ranks, most_of_a_node(stage.layout));
+  }
   /// The same with slices of `slice_bytes`.
   Question with_slices(uint64_t slice_bytes) const {
     Question other = *this;
@@ -289,6 +298,8 @@ Result<Estimate> estimate(const plan::Algorithm& algorithm, const Request& reque
   if (!coarse_us.ok()) return coarse_us.status();
   const double slope = std::max(*coarse_us - *us, 0.0) / static_cast<double>(slice);
   result.us = std::max(result.us - slope * static_cast<double>(slice - limits.slice_bytes), floor_us);
+  // Short slices take more of the thread's time.
+  result.us = std::max(result.us, question.thread_us(whole));
   return result;
 }
 

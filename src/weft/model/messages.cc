@@ -31,9 +31,10 @@ double payload(const Step& step) { return step.kind == StepKind::put ? static_ca
 
 }  // namespace
 
-Messages::Messages(const Machine& machine, const topology::Layout& layout, Ranks& ranks, Network& network,
-                   Workers& workers, Agenda& agenda, bool streams)
+Messages::Messages(const Machine& machine, const topology::Layout& layout, const plan::Limits& limits,
+                   Ranks& ranks, Network& network, Workers& workers, Agenda& agenda, bool streams)
     : machine_(machine),
+      limits_(limits),
       before_(streams ? transport::tcp::MessageBurst::long_since() : transport::tcp::MessageBurst()),
       kept_us_(kept_us(machine, layout)),
       queued_us_(kQueuedBytes / machine.nic_bytes_per_us),
@@ -58,13 +59,15 @@ double Messages::send(RankState& rank, StepId id, double now) {
     waits = !has_room(line, now);
     ++line.underway;
   }
+  if (inside && !link.by_cpu && step.kind == StepKind::put) {
+    const size_t to = ranks_.receiver_of(rank, step).worker;
+    const Workers::Moved moved = workers_.move_inside(rank.worker, to, now, handling, payload(step));
+    agenda_.push(moved.cpu.end_us, EventKind::ended, rank, id, moved.there_us);
+    return moved.cpu.start_us;
+  }
   const Workers::Span cpu = workers_.take_cpu(rank.worker, now, handling + (waits ? 0 : moving));
   if (inside) {
-    double there = cpu.end_us;
-    if (!link.by_cpu && step.kind == StepKind::put) {
-      there = workers_.move_inside(rank.worker, ranks_.receiver_of(rank, step).worker, there, payload(step));
-    }
-    agenda_.push(cpu.end_us, EventKind::ended, rank, id, there);
+    agenda_.push(cpu.end_us, EventKind::ended, rank, id, cpu.end_us);
   } else {
     const double handed_over = cpu.start_us + handling * workers_.slowdown(rank.worker);
     const uint32_t flight = sends.gathered ? kGathered : waits ? kUnwritten : kNoFlight;
@@ -195,8 +198,16 @@ void Messages::file(const Event& event, double from_us, EventKind then) {
   const double handling = handling_us(inside ? message_us : message_us * share(sender, receiver), step);
   const double moving = workers_.moving_us(receiver.worker, step, inside, /*receives=*/true);
   const Workers::Span cpu = workers_.take_cpu(receiver.worker, from_us, handling + moving);
-  if (event.floor_us > cpu.end_us) agenda_.pass_on(event, event.floor_us, EventKind::came);
+  double there_us = std::max(event.floor_us, cpu.end_us);
+  if (inside && is_staged(step)) there_us = workers_.bring_in(receiver.worker, there_us, payload(step));
+  if (there_us > cpu.end_us) agenda_.pass_on(event, there_us, EventKind::came);
   else agenda_.pass_on(event, cpu.end_us, then);
+}
+
+/// Whether a put of GPU memory lands in host memory: one that asks for no address of its receiver.
+bool Messages::is_staged(const Step& step) const {
+  return machine_.engine_step_us > 0 && !machine_.intra.by_cpu && step.kind == StepKind::put &&
+         step.bytes <= limits_.eager_bytes(/*same_node=*/true);
 }
 
 /// A CPU's part in a message at either end, without its payload. A handle is made, or looked up, besides.

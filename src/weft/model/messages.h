@@ -32,8 +32,8 @@ namespace weft::model {
 class Messages {
  public:
   /// All but `layout` must live as long. `streams`: what each rank sends follows on many messages.
-  Messages(const Machine& machine, const topology::Layout& layout, Ranks& ranks, Network& network,
-           Workers& workers, Agenda& agenda, bool streams);
+  Messages(const Machine& machine, const topology::Layout& layout, const plan::Limits& limits, Ranks& ranks,
+           Network& network, Workers& workers, Agenda& agenda, bool streams);
 
   /// `rank` sends; the peer must be a rank. Returns when its CPU begins with that.
   double send(RankState& rank, plan::StepId id, double now);
@@ -64,6 +64,7 @@ class Messages {
   void wait_for_room(const Line& line, double now);
 
   double share(const RankState& from, const RankState& to) const;
+  bool is_staged(const plan::Step& step) const;
   double handling_us(double message_us, const plan::Step& step) const;
   struct Sent {
     double cpu_us;
@@ -77,6 +78,7 @@ class Messages {
   double reusable_us(const Network::Passage& out, double gone_us) const;
 
   const Machine& machine_;
+  const plan::Limits& limits_;
   const transport::tcp::MessageBurst before_;  // the messages that are simulated
   const double kept_us_;                       // of a line's time, for what it sends, the kernel keeps bytes
   const double queued_us_;                     // … in an interface's queue, of one connection

@@ -48,7 +48,7 @@ class Simulator {
         network_(machine, ranks_.nodes(), options.conditions, !is_stream(plans, options)),
         workers_(machine, limits),
         agenda_(machine, ranks_, workers_),
-        messages_(machine, layout, ranks_, network_, workers_, agenda_, is_stream(plans, options)),
+        messages_(machine, layout, limits, ranks_, network_, workers_, agenda_, is_stream(plans, options)),
         record_(options.keep_steps, ranks_) {
     for (const RankState& rank : ranks_.all()) equip(rank);
   }
@@ -110,7 +110,7 @@ class Simulator {
   void begin(RankState& rank, double now) {
     rank.left = static_cast<uint32_t>(rank.plan().steps.size());
     rank.lanes.restart();
-    const double called = workers_.take_cpu(rank.worker, now, machine_.call_us).end_us;
+    const double called = workers_.take_cpu(rank.worker, now + workers_.stream_us(), machine_.call_us).end_us;
     std::vector<Event> here;
     if (!rank.ahead.empty()) here = take_ahead(rank);
     for (int lane = 0; lane < rank.plan().lanes(); ++lane) advance(rank, lane, kNoStep, called);

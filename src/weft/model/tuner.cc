@@ -101,7 +101,10 @@ Status try_slices(std::vector<Candidate>& candidates, size_t contenders, const S
   const double slowest = candidates.front().predicted.us * kContender;
   for (size_t i = 0; i < std::min(contenders, candidates.size()); ++i) {
     if (!candidates[i].unfit.ok() || candidates[i].predicted.us > slowest) break;
-    for (const uint64_t slice : {base.slice_bytes / 16, base.slice_bytes / 4, base.slice_bytes * 4}) {
+    for (const uint64_t slice : {base.slice_bytes / 16, base.slice_bytes / 4, base.slice_bytes * 4,
+                                 base.slice_bytes * 16, base.slice_bytes * 64}) {
+      // Where each slice takes CPU time, few long ones are better.
+      if (slice > base.slice_bytes * 4 && of.machine.engine_step_us <= 0) continue;
       if (slice < (16 << 10) || message_bytes(of.request, of.layout.ranks()) < slice) continue;
       Candidate other{.algorithm = candidates[i].algorithm, .limits = base, .unfit = {}, .predicted = {}};
       other.limits.slice_bytes = slice;

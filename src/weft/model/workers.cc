@@ -69,6 +69,12 @@ void Workers::add(int node, int ranks, const Turns& turns, double speed, const B
   worker.rates.received = received_rate(machine_.inter, buffers.working_set_bytes);
   worker.rates.received_scratch =
       received_rate(machine_.inter, std::min(2 * buffers.scratch_bytes, buffers.working_set_bytes));
+  ranks_added_.resize(std::max(ranks_added_.size(), static_cast<size_t>(node) + 1), 0);
+  const int local = ranks_added_[static_cast<size_t>(node)]++;
+  if (local % machine_.thread_ranks == 0) cpu_free_us_.push_back(0);
+  if (local % machine_.device_ranks == 0) device_free_us_.push_back(0);
+  worker.thread = cpu_free_us_.size() - 1;
+  worker.device = device_free_us_.size() - 1;
   workers_.push_back(worker);
   engines_.resize(workers_.size() * static_cast<size_t>(machine_.engines), 0);
   memory_free_us_.resize(std::max(memory_free_us_.size(), static_cast<size_t>(node) + 1), 0);
@@ -105,29 +111,58 @@ Workers::Span Workers::work(size_t rank, const Plan& plan, const Step& step, dou
     double& free = memory_free_us_[static_cast<size_t>(worker.node)];
     const double rate = machine_.memory.node_bytes_per_us * worker.speed;
     free = std::max(free, span.start_us) + bytes * sources * worker.large_share / rate;
-    worker.cpu_free_us = std::max(worker.cpu_free_us, free);
+    double& cpu = cpu_free_us_[worker.thread];
+    cpu = std::max(cpu, free);
   }
-  return {span.start_us, worker.cpu_free_us};
+  return {span.start_us, free_us(rank)};
 }
 
 /// By the engine that is free first. It reads from peers while it works.
 Workers::Span Workers::work_on_engine(size_t rank, const Plan& plan, const Step& step, double now_us) {
   Worker& worker = workers_[rank];
   const auto bytes = static_cast<double>(step.bytes);
-  const Span told = take_cpu(rank, now_us, machine_.step_us);
+  const Span told = take_cpu(rank, now_us, machine_.step_us + machine_.engine_step_us);
   const auto own = engines_.begin() + static_cast<ptrdiff_t>(rank) * machine_.engines;
   double& engine = *std::min_element(own, own + machine_.engines);
-  const double begin = std::max(told.end_us + machine_.engine_us, engine);
+  const bool reduces = step.kind == StepKind::reduce;
+  if (!reduces && machine_.device_ranks > 1 && all_on_device(rank, plan, step))
+    return {told.start_us, take_device(rank, told.end_us + latency_us(), bytes)};
+  const double begin = std::max(told.end_us + latency_us(), engine);
   double fetched = begin;
   for (const plan::Region& source : plan.sources_of(step)) {
     if (source.rank == plan.rank) continue;
-    const auto owner = static_cast<size_t>(static_cast<int>(rank) + source.rank - plan.rank);
-    fetched = take_links(owner, rank, fetched, bytes);
+    const size_t owner = owner_of(rank, plan, source);
+    if (!shares_device(rank, owner)) fetched = take_links(owner, rank, fetched, bytes);
   }
-  const double rate =
-      step.kind == StepKind::reduce ? worker.rates.reduce / step.source_count : worker.rates.copy;
+  const double rate = reduces ? worker.rates.reduce / step.source_count : worker.rates.copy;
   engine = std::max(fetched, begin + bytes / (rate * worker.speed));
   return {told.start_us, engine};
+}
+
+Workers::Moved Workers::move_inside(size_t from, size_t to, double now_us, double cpu_us, double bytes) {
+  const Span cpu = take_cpu(from, now_us, cpu_us + machine_.engine_step_us);
+  const double begin = cpu.end_us + latency_us();
+  return {cpu,
+          shares_device(from, to) ? take_device(from, begin, bytes) : take_links(from, to, begin, bytes)};
+}
+
+double Workers::bring_in(size_t rank, double now_us, double bytes) {
+  const double told = take_cpu(rank, now_us, machine_.engine_step_us).end_us;
+  return told + latency_us() + bytes / workers_[rank].copy_rate;
+}
+
+bool Workers::all_on_device(size_t rank, const Plan& plan, const Step& step) const {
+  const auto sources = plan.sources_of(step);
+  return std::all_of(sources.begin(), sources.end(), [&](const plan::Region& source) {
+    return shares_device(rank, owner_of(rank, plan, source));
+  });
+}
+
+/// The device's copies take turns: they share its memory's bandwidth.
+double Workers::take_device(size_t rank, double at_us, double bytes) {
+  Worker& worker = workers_[rank];
+  double& free = device_free_us_[worker.device];
+  return free = std::max(at_us, free) + bytes / (worker.copy_rate * worker.speed);
 }
 
 /// A step's bytes read from a peer of the same node, or written to it, in pieces.

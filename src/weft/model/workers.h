@@ -1,6 +1,6 @@
-// Workers: the inside of the nodes, as servers that work on one thing at a time: each rank's CPU, its
-// engines, its link to local peers, and the memory that the ranks of a node share. network.h is the
-// counterpart.
+// Workers: what is inside the nodes, as servers that work on one thing at a time: each rank's CPU, or the
+// thread that does the steps of several ranks; its engines, or the copy engine of a device that several ranks
+// share; its link to node-mates; and the memory that the ranks of a node share. The counterpart of network.h.
 //
 // Thread safety: none; one simulation's.
 #pragma once
@@ -36,22 +36,30 @@ class Workers {
   /// Takes a rank's CPU for `service_us` of its full speed, from `from_us` on.
   Span take_cpu(size_t rank, double from_us, double service_us) {
     Worker& worker = workers_[rank];
-    const double start = std::max(from_us, worker.cpu_free_us);
-    worker.cpu_free_us = start + service_us * worker.slowdown;
+    double& free_us = cpu_free_us_[worker.thread];
+    const double start = std::max(from_us, free_us);
+    free_us = start + service_us * worker.slowdown;
     worker.used_us += service_us * worker.slowdown;
-    return {start, worker.cpu_free_us};
+    return {start, free_us};
   }
   /// Whether the rank's CPU had nothing to do before `now_us`.
-  bool idle(size_t rank, double now_us) const { return workers_[rank].cpu_free_us < now_us; }
+  bool idle(size_t rank, double now_us) const { return free_us(rank) < now_us; }
   /// Until when it has something to do.
-  double free_us(size_t rank) const { return workers_[rank].cpu_free_us; }
+  double free_us(size_t rank) const { return cpu_free_us_[workers_[rank].thread]; }
   /// A copy or a reduction, by the CPU or an engine. Rank `rank` executes the step of `plan`, whose ranks of
   /// the same node are as far from it here as there.
   Span work(size_t rank, const plan::Plan& plan, const plan::Step& step, double now_us);
-  /// A put inside a node, `at_us` told to an engine: returns when it is there.
-  double move_inside(size_t from, size_t to, double at_us, double bytes) {
-    return take_links(from, to, at_us + machine_.engine_us, bytes);
-  }
+  /// A put inside a node that an engine moves, of which it is told once the rank's CPU is free; `cpu_us` is
+  /// what the CPU has to do besides. Returns when the CPU does that, and when the put is there.
+  struct Moved {
+    Span cpu;
+    double there_us;
+  };
+  Moved move_inside(size_t from, size_t to, double now_us, double cpu_us, double bytes);
+  /// What an engine moves from host memory to the device for a rank, told at `now_us`: when it is found done.
+  double bring_in(size_t rank, double now_us, double bytes);
+  /// From a call until its stream has come to it.
+  double stream_us() const { return machine_.engine_step_us > 0 ? latency_us() : 0; }
   /// How long a rank's CPU moves a put's payload on its side, at full speed.
   double moving_us(size_t rank, const plan::Step& step, bool same_node, bool receives) const;
 
@@ -83,11 +91,19 @@ class Workers {
     double large_share = 0;  // of its data that is outside its cache
     double speed = 1, slowdown = 1;
     Rates rates = {};
-    double cpu_free_us = 0, used_us = 0;
+    size_t thread = 0;  // that does its steps
+    size_t device = 0;  // where device_ranks says that others share it
+    double used_us = 0;
     double out_free_us = 0, in_free_us = 0;  // its link inside the node, where engines use it
   };
 
   Span work_on_engine(size_t rank, const plan::Plan& plan, const plan::Step& step, double now_us);
+  /// Whether all that a rank's copy reads is in the memory of its own device.
+  bool all_on_device(size_t rank, const plan::Plan& plan, const plan::Step& step) const;
+  /// The number here of the rank whose memory a step of `rank` reads.
+  static size_t owner_of(size_t rank, const plan::Plan& plan, const plan::Region& source) {
+    return static_cast<size_t>(static_cast<int>(rank) + source.rank - plan.rank);
+  }
   double single_copy_us(const plan::Step& step, uint64_t piece_bytes, double rate) const;
   double read_us(const plan::Plan& plan, const plan::Step& step, uint64_t piece_bytes, double rate,
                  double helped_rate) const;
@@ -96,11 +112,20 @@ class Workers {
     return std::max(0.0, 1 / worker.rates.copy - 1 / machine_.memory.copy_cached);
   }
   double take_links(size_t from, size_t to, double at_us, double bytes);
+  /// Of a very short piece of work, without what its rank's CPU does for it.
+  double latency_us() const { return std::max(machine_.engine_us - machine_.engine_step_us, 0.0); }
+  bool shares_device(size_t rank, size_t other) const {
+    return machine_.device_ranks > 1 && workers_[rank].device == workers_[other].device;
+  }
+  double take_device(size_t rank, double at_us, double bytes);
 
   const Machine& machine_;
   const plan::Limits& limits_;
   std::vector<Worker> workers_;         // by rank
+  std::vector<double> cpu_free_us_;     // by thread
   std::vector<double> engines_;         // when each is free, rank by rank
+  std::vector<double> device_free_us_;  // its copy engine, by device
+  std::vector<int> ranks_added_;        // by node
   std::vector<double> memory_free_us_;  // by node
 };
 

@@ -1,8 +1,9 @@
 // Arithmetic of the reduction kernels: the work of one thread of many. nvcc compiles it for GPUs (reduce.cu),
 // and any C++ compiler for tests, which compare it with device/reduce.h: both give the same bits.
 //
-// A thread takes packs of up to 16 bytes, as many packs apart as there are threads. It takes single elements
-// where a buffer is not aligned to packs, at the end, and in tree order.
+// A thread takes packs of up to 16 bytes, as many packs apart as there are threads, and several of them at a
+// time, so that several loads of each source are under way. It takes single elements where a buffer is not
+// aligned to packs, at the end, and in tree order.
 #pragma once
 
 #include <cstdint>
@@ -183,12 +184,39 @@ struct alignas(width * sizeof(T)) Elements {
 template <typename T>
 constexpr int kPackWidth = sizeof(T) == 1 ? 8 : 16 / sizeof(T);
 
-/// Combines the elements from `first` on of the sources, one source after the other.
-template <typename R, typename Arguments>
-WEFT_ALWAYS_INLINE typename R::Values collect_in_turn(const Arguments& a, uint32_t sources, uint64_t first) {
-  auto sum = R::source(a, 0, first);
-  for (uint32_t s = 1; s < sources; ++s) R::combine(sum, R::source(a, s, first));
-  return sum;
+/// What a thread combines at a time: `packs` packs, as far apart as the threads' packs reach.
+template <typename R, int packs>
+struct Several {
+  typename R::Values at[packs];
+};
+
+/// The packs of one source as they lie in memory. All loads come before the first use.
+template <typename R, int packs>
+struct Loaded {
+  typename R::Raw at[packs];
+
+  template <typename Arguments>
+  WEFT_ALWAYS_INLINE void load(const Arguments& a, uint32_t s, uint64_t first, uint64_t apart) {
+    for (int p = 0; p < packs; ++p) at[p] = R::load(a, s, first + static_cast<uint64_t>(p) * apart);
+  }
+};
+
+/// Combines the elements of `packs` packs of the sources, one source after the other. The next source's loads
+/// are under way while one is combined.
+template <typename R, int packs, typename Arguments>
+WEFT_ALWAYS_INLINE Several<R, packs> collect_in_turn(const Arguments& a, uint32_t sources, uint64_t first,
+                                                     uint64_t apart) {
+  Several<R, packs> sums;
+  Loaded<R, packs> loaded, next;
+  loaded.load(a, 0, first, apart);
+  if (sources > 1) next.load(a, 1, first, apart);
+  for (int p = 0; p < packs; ++p) sums.at[p] = R::unpack(a, 0, loaded.at[p]);
+  for (uint32_t s = 1; s < sources; ++s) {
+    loaded = next;
+    if (s + 1 < sources) next.load(a, s + 1, first, apart);
+    for (int p = 0; p < packs; ++p) R::combine(sums.at[p], R::unpack(a, s, loaded.at[p]));
+  }
+  return sums;
 }
 
 /// The same over the tree whose lower half is the largest power of two below the number of sources. Partial
@@ -198,7 +226,7 @@ WEFT_ALWAYS_INLINE typename R::Values collect_by_tree(const Arguments& a, uint32
   typename R::Values partial[8];  // kMaxSources < 2^7
   int depth = 0;
   for (uint32_t s = 0; s < sources; ++s) {
-    auto sum = R::source(a, s, first);
+    auto sum = R::unpack(a, s, R::load(a, s, first));
     for (uint32_t carry = s; carry & 1; carry >>= 1) {
       auto older = partial[--depth];
       R::combine(older, sum);
@@ -218,12 +246,19 @@ WEFT_ALWAYS_INLINE typename R::Values collect_by_tree(const Arguments& a, uint32
 template <typename Type, Operator op, int width>
 struct Reducer {
   using A = Accumulation<Type, op>;
+  using Raw = Elements<typename Type::Storage, width>;
   struct Values {
     typename A::Value at[width];
   };
+  // At a time. Elements of a byte take a register each, and ptxas gives doubles half of the registers: with
+  // more packs they spill.
+  static constexpr int kPacks =
+      sizeof(typename Type::Storage) == 1 || std::is_same_v<typename Type::Storage, double> ? 2 : 4;
 
-  WEFT_ALWAYS_INLINE static Values source(const ReduceArguments& a, uint32_t s, uint64_t first) {
-    const auto raw = Elements<typename Type::Storage, width>::load(a.source[s], first);
+  WEFT_ALWAYS_INLINE static Raw load(const ReduceArguments& a, uint32_t s, uint64_t first) {
+    return Raw::load(a.source[s], first);
+  }
+  WEFT_ALWAYS_INLINE static Values unpack(const ReduceArguments&, uint32_t, const Raw& raw) {
     Values values;
     for (int i = 0; i < width; ++i) values.at[i] = A::unpack(raw.at[i]);
     return values;
@@ -232,13 +267,15 @@ struct Reducer {
     for (int i = 0; i < width; ++i) into.at[i] = A::combine(into.at[i], more.at[i]);
   }
   WEFT_ALWAYS_INLINE static void store(const ReduceArguments& a, uint64_t first, const Values& values) {
-    Elements<typename Type::Storage, width> result;
+    Raw result;
     for (int i = 0; i < width; ++i) result.at[i] = A::pack(values.at[i], a.divisor);
     result.store(a.out, first);
   }
 
-  static WEFT_ON_DEVICE void in_turn(const ReduceArguments& a, uint64_t first) {
-    store(a, first, collect_in_turn<Reducer>(a, a.sources, first));
+  template <int packs>
+  static WEFT_ON_DEVICE void in_turn(const ReduceArguments& a, uint64_t first, uint64_t apart) {
+    const auto sums = collect_in_turn<Reducer, packs>(a, a.sources, first, apart);
+    for (int p = 0; p < packs; ++p) store(a, first + static_cast<uint64_t>(p) * apart, sums.at[p]);
   }
   static WEFT_ON_DEVICE void by_tree(const ReduceArguments& a, uint64_t first) {
     store(a, first, collect_by_tree<Reducer>(a, a.sources, first));
@@ -252,16 +289,20 @@ template <typename Type, int width>
 struct Means {
   using A = Accumulation<Type, Operator::sum>;
   using Value = typename A::Value;
+  static constexpr int kPacks = 2;  // at a time: each has three accumulators
 
   template <bool scaled>
   struct Sums {
     static constexpr Value kScale = scaled ? Value{1} / Value(uint64_t{1} << 33) : Value{1};
+    using Raw = Elements<typename Type::Storage, width>;
     struct Values {
       Value sum[width], least[width], most[width];
     };
 
-    WEFT_ALWAYS_INLINE static Values source(const MeanArguments& a, uint32_t s, uint64_t first) {
-      const auto raw = Elements<typename Type::Storage, width>::load(a.reduce.source[s], first);
+    WEFT_ALWAYS_INLINE static Raw load(const MeanArguments& a, uint32_t s, uint64_t first) {
+      return Raw::load(a.reduce.source[s], first);
+    }
+    WEFT_ALWAYS_INLINE static Values unpack(const MeanArguments& a, uint32_t s, const Raw& raw) {
       const Value weight = static_cast<Value>(a.weight[s]) * kScale;
       Values values;
       for (int i = 0; i < width; ++i) {
@@ -284,12 +325,12 @@ struct Means {
   template <bool tree, bool scaled>
   WEFT_ALWAYS_INLINE static auto collect(const MeanArguments& a, uint64_t first) {
     if constexpr (tree) return collect_by_tree<Sums<scaled>>(a, a.reduce.sources, first);
-    else return collect_in_turn<Sums<scaled>>(a, a.reduce.sources, first);
+    else return collect_in_turn<Sums<scaled>, 1>(a, a.reduce.sources, first, 0).at[0];
   }
 
   template <bool tree>
-  WEFT_ALWAYS_INLINE static void mean(const MeanArguments& a, uint64_t first) {
-    const auto values = collect<tree, false>(a, first);
+  WEFT_ALWAYS_INLINE static void store(const MeanArguments& a, uint64_t first,
+                                       const typename Sums<false>::Values& values) {
     const Value divisor = static_cast<Value>(a.reduce.divisor);
     Value means[width];
     bool all_finite = true;
@@ -312,8 +353,14 @@ struct Means {
     result.store(a.reduce.out, first);
   }
 
-  static WEFT_ON_DEVICE void in_turn(const MeanArguments& a, uint64_t first) { mean<false>(a, first); }
-  static WEFT_ON_DEVICE void by_tree(const MeanArguments& a, uint64_t first) { mean<true>(a, first); }
+  template <int packs>
+  static WEFT_ON_DEVICE void in_turn(const MeanArguments& a, uint64_t first, uint64_t apart) {
+    const auto sums = collect_in_turn<Sums<false>, packs>(a, a.reduce.sources, first, apart);
+    for (int p = 0; p < packs; ++p) store<false>(a, first + static_cast<uint64_t>(p) * apart, sums.at[p]);
+  }
+  static WEFT_ON_DEVICE void by_tree(const MeanArguments& a, uint64_t first) {
+    store<true>(a, first, collect<true, false>(a, first));
+  }
 };
 
 template <typename Type, Operator op>
@@ -329,7 +376,7 @@ struct MeansOf {
 
 // ---- What a thread does
 
-/// Thread number `thread` of `threads` of a reduction; P<width> takes `width` elements at a time.
+/// Thread number `thread` of `threads` of a reduction; P<width> takes packs of `width` elements.
 template <typename Storage, bool ordered, template <int> class P, typename Arguments>
 WEFT_ON_DEVICE void run_thread(const Arguments& arguments, const ReduceArguments& a, uint64_t thread,
                                uint64_t threads) {
@@ -342,8 +389,13 @@ WEFT_ON_DEVICE void run_thread(const Arguments& arguments, const ReduceArguments
   uintptr_t addresses = reinterpret_cast<uintptr_t>(a.out);
   for (uint32_t s = 0; s < a.sources; ++s) addresses |= reinterpret_cast<uintptr_t>(a.source[s]);
   const uint64_t in_packs = addresses % (width * sizeof(Storage)) == 0 ? a.count / width * width : 0;
-  for (uint64_t i = thread * width; i < in_packs; i += threads * width) P<width>::in_turn(arguments, i);
-  for (uint64_t i = in_packs + thread; i < a.count; i += threads) P<1>::in_turn(arguments, i);
+  constexpr int packs = P<width>::kPacks;
+  const uint64_t apart = threads * width;
+  uint64_t i = thread * width;
+  for (; i + (packs - 1) * apart < in_packs; i += packs * apart)
+    P<width>::template in_turn<packs>(arguments, i, apart);
+  for (; i < in_packs; i += apart) P<width>::template in_turn<1>(arguments, i, apart);
+  for (i = in_packs + thread; i < a.count; i += threads) P<1>::template in_turn<1>(arguments, i, 0);
 }
 
 template <typename Type, Operator op>

@@ -242,6 +242,10 @@ CommStats Communicator::stats() {
   s.nodes = members_.layout().nodes();
   s.intra_transport = local ? local->describe() : "";
   s.inter_transport = net ? net->describe() : "";
+  if (on_device_.executor) {
+    if (local) s.intra_transport = on_device_.shares_memory ? "mapped GPU memory" : "staged GPU memory";
+    if (net) s.inter_transport += on_device_.direct ? ", GPUDirect" : ", staged";
+  }
   const Record* last = recorder_.latest();
   const Record* const captured = captures_ ? captures_->latest() : nullptr;
   if (captured && (!last || captured->queued > last->queued)) last = captured;
