@@ -12,6 +12,7 @@
 #include "engine/gpu/captures.h"
 #include "engine/gpu/device_calls.h"
 #include "engine/gpu/device_run.h"
+#include "engine/gpu/plan_path.h"
 #include "engine/record/dump.h"
 #include "engine/run/signature.h"
 #include "engine/run/stream.h"
@@ -104,6 +105,7 @@ Communicator::~Communicator() {
   captures.reset();
   const Lock lock = context_->lock();
   registrations_.clear();
+  on_device_.plan_path.reset();
   let_go_of_bound();
   context_->detach(*this);
 }
@@ -113,7 +115,8 @@ std::unique_ptr<Communicator> Communicator::make_shadow(uint32_t number) {
   options.name = fmt::format("{} graph {}", name(), number);
   auto shadow = std::make_unique<Communicator>(context_, hash_32(kGraph, hash_32(number, id_)),
                                                members_.worlds(), std::move(options), this);
-  shadow->on_device_ = {on_device_.executor, on_device_.direct, on_device_.shares_memory, nullptr, {}};
+  shadow->on_device_ = {
+      on_device_.executor, on_device_.direct, on_device_.shares_memory, nullptr, {}, nullptr};
   return shadow;
 }
 
@@ -294,6 +297,7 @@ CallStreak Communicator::streak() {
 void Communicator::pin(const model::Pins& pins) {
   const Lock lock = context_->lock();
   plans_.pin(pins);
+  if (on_device_.plan_path) on_device_.plan_path->leave_to_steps("algorithms are pinned");
   let_go_of_bound();
 }
 
