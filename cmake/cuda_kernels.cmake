@@ -1,4 +1,4 @@
-# The GPU kernels of device/cuda/reduce.cu, compiled by nvcc into one fat binary that the library carries as data. Without
+# The GPU kernels of device/cuda/reduce.cu and plan.cu, each compiled by nvcc into a fat binary that the library carries as data. Without
 # nvcc the library is built all the same, and adds up GPU memory's contributions on the CPU. Nothing is linked with CUDA.
 option(WEFT_CUDA "Build the GPU kernels, if nvcc is there" ON)
 find_program(WEFT_NVCC nvcc HINTS ${CUDAToolkit_ROOT}/bin $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
@@ -30,15 +30,23 @@ endforeach()
 list(JOIN generations " sm_" names)
 message(STATUS "GPU kernels: sm_${names}, and PTX for younger ones, by ${WEFT_NVCC}")
 
-set(weft_kernel_source ${CMAKE_CURRENT_SOURCE_DIR}/device/cuda/reduce.cu)
-set(WEFT_KERNEL_IMAGE ${CMAKE_CURRENT_BINARY_DIR}/reduce.fatbin)
 # No multiplication and addition is fused: the bits are those of the CPU.
-add_custom_command(
-  OUTPUT ${WEFT_KERNEL_IMAGE}
-  COMMAND ${WEFT_NVCC} -std=c++17 -fatbin --fmad=false ${targets} -I${CMAKE_CURRENT_SOURCE_DIR} ${weft_kernel_source} -o
-          ${WEFT_KERNEL_IMAGE}
-  DEPENDS ${weft_kernel_source} ${CMAKE_CURRENT_SOURCE_DIR}/device/cuda/reduce_range.h
-          ${CMAKE_CURRENT_SOURCE_DIR}/device/float_format.h
-  COMMENT "GPU kernels (a minute or two)" VERBATIM)
-set_source_files_properties(device/cuda/kernel_image.cc PROPERTIES
-  COMPILE_DEFINITIONS "WEFT_KERNEL_IMAGE=\"${WEFT_KERNEL_IMAGE}\"" OBJECT_DEPENDS ${WEFT_KERNEL_IMAGE})
+set(definitions)
+foreach(name reduce plan)
+  set(source ${CMAKE_CURRENT_SOURCE_DIR}/device/cuda/${name}.cu)
+  set(image ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
+  set(headers ${CMAKE_CURRENT_SOURCE_DIR}/device/cuda/reduce_range.h ${CMAKE_CURRENT_SOURCE_DIR}/device/float_format.h)
+  if(name STREQUAL plan)
+    list(APPEND headers ${CMAKE_CURRENT_SOURCE_DIR}/device/cuda/plan_kernel.h ${CMAKE_CURRENT_SOURCE_DIR}/device/cuda/plan_block.h
+                        ${CMAKE_CURRENT_SOURCE_DIR}/device/cuda/plan_program.h)
+  endif()
+  add_custom_command(
+    OUTPUT ${image}
+    COMMAND ${WEFT_NVCC} -std=c++17 -fatbin --fmad=false ${targets} -I${CMAKE_CURRENT_SOURCE_DIR} ${source} -o ${image}
+    DEPENDS ${source} ${headers}
+    COMMENT "GPU kernels: ${name}.cu (a minute or two)" VERBATIM)
+  string(TOUPPER ${name} upper)
+  list(APPEND definitions "WEFT_${upper}_IMAGE=\"${image}\"")
+  list(APPEND images ${image})
+endforeach()
+set_source_files_properties(device/cuda/kernel_image.cc PROPERTIES COMPILE_DEFINITIONS "${definitions}" OBJECT_DEPENDS "${images}")

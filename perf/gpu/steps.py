@@ -13,6 +13,7 @@ GROUPS = {
     "environment": "Environment",
     "step 0": "What stopped, or was left open, the last time",
     "latency": "Latency and bandwidth, ranks being threads of a process",
+    "plan kernel": "Short collectives as one kernel (WEFT_CUDA_KERNEL=on), ranks being threads of a process",
     "failures": "Abort and deadline",
     "correctness": "Correctness",
     "processes": "Ranks as processes, which take turns on the GPU",
@@ -57,6 +58,8 @@ ALL = []
 OWN_SOCKETS = {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "Socket"}
 OVER_PLUGIN = {"NCCL_NET_PLUGIN": "weft", "NCCL_NET": "Weft"}
 OF_TESTS = {"WEFT_TUNE": "off"}
+# The tests' driver has room for few kernels that wait for each other.
+IN_KERNELS = {"WEFT_CUDA_KERNEL": "on", "FAKE_CUDA_MULTIPROCESSORS": "64"}
 
 
 def step(name, group, limit_s, usual_s, asks, command, read, needs=(), **environment):
@@ -125,6 +128,22 @@ for ranks in (2, 4):
 for blocks in (1, 4, 64):
     step(f"blocks_{blocks}", "latency", 30, 5, f"reduce_scatter with at most {blocks} thread blocks for a rank (16 is usual)",
          ["{bin}/gpu_ranks", "time", "2", "reduce_scatter", "{256M}"], readers.json_rows, WEFT_CUDA_BLOCKS=str(blocks))
+
+# ---- the plan kernel: each result says by which algorithm it ran, "one_hop_kernel" where it was the kernel ----
+step("kernel_tests", "plan kernel", 60, 5, "Do short collectives run as one kernel, and end when a rank is missing?",
+     ["{bin}/test_cuda", "--gtest_filter=PlanPath.*"], readers.google_tests, **OF_TESTS, **IN_KERNELS)
+for ranks in (2, 4):
+    for collective in ("all_reduce", "all_gather"):
+        step(f"kernel_{collective}_{ranks}", "plan kernel", 40, 5, f"{collective} of {ranks} ranks as one kernel",
+             ["{bin}/gpu_ranks", "time", str(ranks), collective, "64", "{64K}"], readers.json_rows, **IN_KERNELS)
+step("kernel_graph_2", "plan kernel", 40, 5, "all_reduce of 2 ranks in a CUDA graph of 20 calls with the kernel on, which go step by step",
+     ["{bin}/gpu_ranks", "time", "2", "all_reduce", "64", "--graph", "20"], readers.json_rows, **IN_KERNELS)
+step("kernel_abort", "plan kernel", 40, 5, "How soon the stream goes on after weftCommAbort, from a kernel that waits",
+     ["{bin}/gpu_ranks", "abort"], readers.json_rows, **OF_TESTS, **IN_KERNELS)
+step("kernel_deadline", "plan kernel", 40, 5, "How soon a kernel ends whose peer never comes", ["{bin}/gpu_ranks", "deadline"],
+     readers.json_rows, **OF_TESTS, **IN_KERNELS)
+step("kernel_small_operations", "plan kernel", 90, 50, "Are 10^6 small operations with random delays right as kernels?",
+     ["{bin}/gpu_ranks", "random", "2", "{operations}", "--seconds", "{seconds}"], readers.json_rows, **IN_KERNELS)
 
 # ---- failures ----
 step("abort", "failures", 40, 5, "How soon the stream goes on after weftCommAbort", ["{bin}/gpu_ranks", "abort"], readers.json_rows,

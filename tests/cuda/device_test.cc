@@ -15,6 +15,7 @@
 #include "device/cuda/block_pool.h"
 #include "device/cuda/ipc.h"
 #include "device/cuda/kernels.h"
+#include "device/cuda/plan_kernels.h"
 #include "device/reference.h"
 #include "device/window.h"
 
@@ -342,26 +343,33 @@ std::vector<std::pair<FatEntry, std::string_view>> entries_of(std::span<const st
   return found;
 }
 
-TEST(FatBinary, HoldsEveryKernelForEveryGenerationAndPtxForYoungerOnes) {
-  const std::span<const std::byte> image = cuda::kernel_image();
-  if (image.empty()) GTEST_SKIP() << "this build has no kernels: it was made without nvcc";
+/// Kernels of these names, for all types, or for floats alone.
+void expect_kernels(std::span<const std::byte> image, const std::vector<std::string>& of_all,
+                    const std::string& of_floats) {
   std::vector<uint32_t> wanted, code, ptx;
   std::stringstream generations(WEFT_GPU_GENERATIONS);
   for (uint32_t generation; generations >> generation;) wanted.push_back(generation);
   ASSERT_GE(wanted.size(), 4u) << WEFT_GPU_GENERATIONS;
+  std::vector<std::string> names;
+  for (const std::string type : {"int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32",
+                                 "float64", "bfloat16", "float8e4m3", "float8e5m2"}) {
+    for (const std::string& name : of_all) names.push_back(name + type);
+    if (type.find("int") == std::string::npos) names.push_back(of_floats + type);
+  }
   for (const auto& [entry, bytes] : entries_of(image)) {
     (entry.kind == kPtx ? ptx : code).push_back(entry.generation);
     if (entry.kind != kCode || entry.compressed_bytes > 0) continue;
-    for (const std::string what : {"weft_reduce_", "weft_scale_", "weft_mean_"})
-      for (const std::string type : {"int8", "uint8", "int32", "uint32", "int64", "uint64", "float16",
-                                     "float32", "float64", "bfloat16", "float8e4m3", "float8e5m2"}) {
-        if (what == "weft_mean_" && type.find("int") != std::string::npos) continue;
-        const std::string symbol = '\0' + what + type + '\0';
-        EXPECT_NE(bytes.find(symbol), std::string_view::npos) << what << type << " of " << entry.generation;
-      }
+    for (const std::string& name : names)
+      EXPECT_NE(bytes.find('\0' + name + '\0'), std::string_view::npos) << name << " of " << entry.generation;
   }
   EXPECT_EQ(code, wanted);
   EXPECT_EQ(ptx, std::vector<uint32_t>{wanted.front()});
+}
+
+TEST(FatBinary, HoldsEveryKernelForEveryGenerationAndPtxForYoungerOnes) {
+  if (cuda::kernel_image().empty()) GTEST_SKIP() << "this build has no kernels: it was made without nvcc";
+  expect_kernels(cuda::kernel_image(), {"weft_reduce_", "weft_scale_"}, "weft_mean_");
+  expect_kernels(cuda::plan_kernel_image(), {"weft_plan_sum_"}, "weft_plan_mean_");
 }
 
 }  // namespace

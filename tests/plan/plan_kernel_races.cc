@@ -1,6 +1,7 @@
-// What the plan kernel must get right, in one program: built with the thread sanitizer, once as the kernel is
-// (plan.kernel_under_thread_sanitizer), and once for each mutation of it, which this program must notice
-// (mutate_plan_kernel.py). Exits with 0 if everything is right; else says what is not.
+// The plan kernel's protocol in one program, built with the thread sanitizer.
+// plan.kernel_under_thread_sanitizer runs it on the kernel as it is. mutate_plan_kernel.py runs it on
+// mutations of the kernel, each of which it must notice. Exits with 0 if everything is right; else it prints
+// what is not.
 #include <cstdio>
 
 #include "plan_machine.h"

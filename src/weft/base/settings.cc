@@ -160,6 +160,9 @@ constexpr Row kRows[] = {
      kGpu,
      "Where Weft reduces GPU memory. `gpu`: by kernels. `cpu`: in pinned host memory, which costs copies and "
      "leaves the GPU's processors free. Weft uses the CPU too if it has no kernels for the device."},
+    {"WEFT_CUDA_KERNEL", &Settings::cuda_kernel, kAny, kGpu,
+     "Whether a short collective of ranks on one node runs as one kernel on the caller's CUDA stream, where "
+     "every rank of the communicator can do that and has it on. No GPU has measured this yet."},
     {"WEFT_CUDA_BLOCKS",
      &Settings::cuda_blocks,
      {.min = 1, .max = 1024},

@@ -30,6 +30,7 @@ struct Settings {
   std::string cuda_library;           // WEFT_CUDA_LIBRARY: "" = libcuda.so.1
   bool cuda_ipc = true;               // WEFT_CUDA_IPC
   std::string cuda_reduce = "gpu";    // WEFT_CUDA_REDUCE: gpu, cpu
+  bool cuda_kernel = false;           // WEFT_CUDA_KERNEL
   int cuda_blocks = 16;               // WEFT_CUDA_BLOCKS
   int64_t cuda_keep_bytes = 1 << 30;  // WEFT_CUDA_KEEP_BYTES
   std::string cuda_memops = "auto";   // WEFT_CUDA_MEMOPS: auto, on, off

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "engine/gpu/plan_path.h"
 #include "engine/run/communicator.h"
 #include "job/gpu_tuning.h"
 
@@ -38,6 +39,45 @@ Status reach_neighbours(Communicator& comm, const std::vector<cuda::SharedMemory
     const Status why = reached && !reached->address ? reached->why : reached.status();
     WEFT_TRY(why.in(fmt::format("rank {}", neighbour)));
   }
+  return {};
+}
+
+// Short collectives by one kernel each: all ranks ask for it, and all reach the others' control memory.
+// `gather` gathers a value of every rank.
+template <typename Gather>
+Status settle_plan_path(Communicator& comm, const Gather& gather) {
+  DeviceExecutor& executor = *comm.on_device().executor;
+  std::shared_ptr<PlanPath> path;
+  PlanPath::Offer offer;
+  const auto prepare = [&]() -> Status {
+    const Lock lock = comm.context().lock();
+    const cuda::Scope scope(executor.device());
+    auto made = PlanPath::create(executor, comm.rank(), comm.size());
+    if (!made) return made.status();
+    path = made.take();
+    auto offered = path->offer();
+    if (offered) offer = *offered;
+    return offered.status();
+  };
+  Status can = prepare();
+  const auto count = static_cast<size_t>(comm.size());
+  std::vector<PlanPath::Offer> offers(count);
+  std::vector<uint8_t> by_all(count);
+  WEFT_TRY(gather(&offer, offers.data(), sizeof offer));
+  if (can.ok()) {
+    const Lock lock = comm.context().lock();
+    const cuda::Scope scope(executor.device());
+    can = path->connect(offers);
+  }
+  const uint8_t mine = can.ok();
+  WEFT_TRY(gather(&mine, by_all.data(), sizeof mine));
+  if (std::count(by_all.begin(), by_all.end(), 1) == comm.size())
+    comm.on_device().plan_path = std::move(path);
+  else if (!can.ok())
+    log::info("communicator \"{}\": short collectives run step by step, not as one kernel: rank {}: {}",
+              comm.name(), comm.rank(), can.message());
+  const Lock lock = comm.context().lock();
+  path.reset();
   return {};
 }
 
@@ -76,14 +116,19 @@ Status settle_sharing(Communicator& comm, double meeting_s) {
   Status met = gather(&offer, offers.data(), sizeof offer);
   if (met.ok()) {
     reached = reach_neighbours(comm, offers);
-    const uint8_t mine = reached.ok();
+    const uint8_t mine = static_cast<uint8_t>(reached.ok() | settings().cuda_kernel << 1);
     met = gather(&mine, reached_by.data(), sizeof mine);
   }
+  const auto says = [&](uint8_t what) {
+    return std::all_of(reached_by.begin(), reached_by.end(),
+                       [what](uint8_t of) { return (of & what) == what; });
+  };
+  if (met.ok() && says(3) && comm.layout().nodes() == 1) met = settle_plan_path(comm, gather);
   const Lock lock = comm.context().lock();
   const cuda::Scope scope(executor.device());
   executor.device_blocks().give(lent);
   if (!met.ok()) return met.in("settling how GPU memory is shared");
-  comm.on_device().shares_memory = std::count(reached_by.begin(), reached_by.end(), 1) == comm.size();
+  comm.on_device().shares_memory = says(1);
   if (!reached.ok() && settings().cuda_ipc)
     log::warn("communicator \"{}\": GPU memory is staged in pinned host memory inside nodes: rank {}: {}",
               comm.name(), comm.rank(), reached.message());

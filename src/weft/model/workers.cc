@@ -148,7 +148,7 @@ Workers::Moved Workers::move_inside(size_t from, size_t to, double now_us, doubl
 
 double Workers::bring_in(size_t rank, double now_us, double bytes) {
   const double told = take_cpu(rank, now_us, machine_.engine_step_us).end_us;
-  return told + latency_us() + bytes / workers_[rank].copy_rate;
+  return told + latency_us() + bytes / workers_[rank].rates.copy;
 }
 
 bool Workers::all_on_device(size_t rank, const Plan& plan, const Step& step) const {
@@ -162,7 +162,7 @@ bool Workers::all_on_device(size_t rank, const Plan& plan, const Step& step) con
 double Workers::take_device(size_t rank, double at_us, double bytes) {
   Worker& worker = workers_[rank];
   double& free = device_free_us_[worker.device];
-  return free = std::max(at_us, free) + bytes / (worker.copy_rate * worker.speed);
+  return free = std::max(at_us, free) + bytes / (worker.rates.copy * worker.speed);
 }
 
 /// A step's bytes read from a peer of the same node, or written to it, in pieces.

@@ -1,7 +1,8 @@
-// Method: take the pairs of accesses that conflict and are not of the same bytes. Give the earlier of each
-// pair a bit, and carry two sets of bits along the edges of the timeline: what has happened before an event
-// in some block, and what in all blocks, because a barrier lies between. A later access that lacks the second
-// gets a barrier. Events are taken in their order, so that a barrier also serves all conflicts behind it.
+// Method: take the pairs of accesses that conflict and are not of the same bytes. The earlier access of each
+// pair gets a bit. Two sets of bits travel along the edges of the timeline: what happens before an event in
+// some block, and what happens before it in all blocks, because a barrier lies between. A later access that
+// lacks the second gets a barrier. Events are taken in their order, so that a barrier also serves all
+// conflicts behind it.
 #include "plan/block_barriers.h"
 
 #include <algorithm>

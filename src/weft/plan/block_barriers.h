@@ -17,8 +17,8 @@
 
 namespace weft::plan {
 
-/// The steps that need a barrier, by rank and step id: a block does such a step when all blocks of its lane
-/// have come to it, and what each of them was to wait for has happened.
+/// The steps that need a barrier, by rank and step id. A block begins such a step when all blocks of its lane
+/// are about to begin it.
 struct BlockBarriers {
   std::vector<std::vector<bool>> before;
   /// How many there are in all plans.

@@ -75,7 +75,7 @@ FAKE_API int cuDeviceGetUuid(Uuid* uuid, DeviceNumber device) {
 FAKE_API int cuDeviceGetAttribute(int* value, int attribute, DeviceNumber device) {
   ENTER(cuDeviceGetAttribute);
   switch (attribute) {
-    case kMultiprocessorCount: *value = 4; break;
+    case kMultiprocessorCount: *value = World::instance().multiprocessors; break;
     case kUnifiedAddressing: *value = device != World::instance().unaddressed; break;
     case kComputeCapabilityMajor: *value = 9; break;
     case kGpuDirectFlushOptions: *value = World::instance().flushes ? kFlushByHost : 0; break;
@@ -471,6 +471,7 @@ FAKE_API int cuLaunchKernel(FunctionHandle* function, unsigned grid_x, unsigned 
   std::atomic<unsigned>& largest = World::instance().largest_grid;
   for (unsigned known = largest.load(); known < grid_x && !largest.compare_exchange_weak(known, grid_x);) {
   }
+  if (function->start) return submit(stream, function->start(arguments.data(), ordinal));
   return submit(stream, Piece([=] {
                   if (World::instance().kernels_held.load()) return false;
                   function->run(arguments.data(), ordinal, threads);

@@ -38,6 +38,7 @@ World::World()
     : devices(from_environment("FAKE_CUDA_DEVICES", 2)),
       version(from_environment("FAKE_CUDA_VERSION", 13000)),
       unaddressed(from_environment("FAKE_CUDA_UNADDRESSED", -1)),
+      multiprocessors(from_environment("FAKE_CUDA_MULTIPROCESSORS", 4)),
       memops(from_environment("FAKE_CUDA_MEMOPS", 1) != 0),
       graph_memops(from_environment("FAKE_CUDA_GRAPH_MEMOPS", 1) != 0),
       kernels(from_environment("FAKE_CUDA_KERNELS", 1) != 0),

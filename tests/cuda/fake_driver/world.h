@@ -24,6 +24,8 @@
 //   FAKE_CUDA_UNADDRESSED  this device has no addresses in common with the host; none
 //   FAKE_CUDA_FLUSH     0: a network's writes cannot be flushed (GPUDirect)
 //   FAKE_CUDA_DELAY_US  the longest delay of a piece of work; 20
+//   FAKE_CUDA_MULTIPROCESSORS  of a device; 4. Each holds one block of the kernels whose blocks wait for each
+//   other
 #pragma once
 
 #include <sys/types.h>
@@ -110,6 +112,8 @@ struct EventHandle {
 struct FunctionHandle {
   void (*run)(const void* arguments, int ordinal, uint64_t threads);
   size_t argument_bytes;
+  /// In place of run: for a kernel whose blocks may wait for each other.
+  fake::Piece (*start)(const void* arguments, int ordinal) = nullptr;
 };
 struct ModuleHandle {};
 }  // namespace weft::device::cuda
@@ -120,7 +124,7 @@ class World {
  public:
   static World& instance();
 
-  int devices, version, unaddressed;
+  int devices, version, unaddressed, multiprocessors;
   bool memops, graph_memops, kernels, ipc, peers, flushes, remaps, synchronizing_frees;
   unsigned delay_us;
   std::atomic<bool> initialized{false}, kernels_held{false};
@@ -177,5 +181,6 @@ class World {
 std::byte* bytes_for_kernel(const void* address, size_t bytes, int ordinal);
 /// The kernel of that name, or null.
 FunctionHandle* kernel_named(const std::string& name);
+FunctionHandle* plan_kernel_named(const std::string& name);
 
 }  // namespace fake

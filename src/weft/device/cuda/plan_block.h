@@ -1,8 +1,8 @@
-// What a plan kernel's thread block is made of, on a GPU and on a CPU: memory operations that order, and the
-// two loops over a block's threads. plan_kernel.h is written in these primitives.
+// PlanBlock: a thread block of a plan kernel, on a GPU and on a CPU. It has the memory operations that order,
+// and the loops over the block's threads. plan_kernel.h is written in these primitives.
 //
-// On a GPU the loops are threads, and waiting means polling. On a CPU they are plain loops, and whoever would
-// wait returns: a block has turns (tests, and the fake driver), or is a thread that tries again.
+// On a GPU the loops are threads, and a wait polls. On a CPU they are plain loops, and a wait returns at
+// once. There the caller tries again: a test gives each block its turn, or a thread of its own.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the host says of a plan kernel: which kernel does a reduction, and what it is told of it.
+// The host's side of a plan kernel: the kernel of a reduction, and its arguments.
 //
 // Thread safety: pure functions.
 #pragma once

@@ -1,7 +1,6 @@
-// What a plan kernel is given and what it shares with other ranks: the instructions that a plan becomes, the
-// memory of a call, the words by which thread blocks wait for each other, and the words by which the CPU
-// watches a kernel. plan_kernel.h carries the instructions out. This file holds data only, and nvcc reads it
-// too.
+// The data of plan kernels: the instructions that a plan becomes, the memory of a call, and the words by
+// which thread blocks and the CPU wait for each other. plan_kernel.h carries the instructions out. nvcc reads
+// this file too.
 //
 // A plan's lane is a group of `blocks` thread blocks. Block b of a lane does part b of every instruction's
 // bytes. Flags are kept for each block. Their values are *epochs*: the number of the operation, from 1 on. An

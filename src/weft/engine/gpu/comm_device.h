@@ -13,6 +13,8 @@
 
 namespace weft::engine {
 
+class PlanPath;
+
 struct CommDevice {
   DeviceExecutor* executor = nullptr;  // the context's; null: host memory
   /// The network's way to GPU memory, where every rank has one; null: GPU memory is staged between nodes.
@@ -21,6 +23,7 @@ struct CommDevice {
   bool shares_memory = false;
   std::shared_ptr<const model::Machine> machine;  // null: the job's
   MayCallDriver first_use;
+  std::shared_ptr<PlanPath> plan_path;  // short collectives as one kernel; null: not here
 };
 
 }  // namespace weft::engine

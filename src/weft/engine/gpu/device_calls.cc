@@ -10,6 +10,7 @@
 #include "engine/gpu/captures.h"
 #include "engine/gpu/checked_calls.h"
 #include "engine/gpu/device_run.h"
+#include "engine/gpu/plan_path.h"
 
 namespace weft::engine {
 namespace {
@@ -100,6 +101,8 @@ Status run_on_device(Communicator& comm, const Call& call) {
   Result<cuda::Capture> capture = told ? *told : capture_of(comm, call);
   if (!capture) return capture.status();
   Lock lock = context.lock();
+  if (!*capture)
+    if (const std::optional<Status> launched = run_in_kernel(comm, call)) return *launched;
   const auto tables = comm.tables_for(call, *capture ? CallStreak() : comm.operations().streak());
   if (!tables) return tables.status();
   if (*capture) {
@@ -120,6 +123,28 @@ Status run_on_device(Communicator& comm, const Call& call) {
   if (queued.ok()) queued = op->end.finished.load(std::memory_order_relaxed) ? op->end.status : Status();
   context.operations().release(op);
   return queued;
+}
+
+std::optional<Status> run_in_kernel(Communicator& comm, const Call& call) {
+  const std::shared_ptr<PlanPath>& path = comm.on_device().plan_path;
+  if (!path || !comm.failure().ok()) return {};
+  const PlanPath::Served* const served = path->find_or_make(call, comm.plans().request_for(call));
+  if (!served) return {};
+  Call without_scalar = call;  // the kernel scales
+  without_scalar.premultiply = false;
+  Context& context = comm.context();
+  Operation* const op = comm.enroll(without_scalar, served->tables);
+  const cuda::Scope scope(comm.on_device().executor->device());
+  const auto epoch = path->launch(*served, call, op->end.timeout_s, comm.options().strict);
+  if (epoch) {
+    op->device->follow(path, *epoch);
+    context.device_operations().await_stream(*op);
+    context.waiting().wake_progress();
+  } else {
+    comm.fail(epoch.status().in(describe(*op)), true);
+  }
+  context.operations().release(op);
+  return epoch.status();
 }
 
 void run_captured(Communicator& shadow, const PlannedCall& planned, std::shared_ptr<CapturedCalls> calls) {

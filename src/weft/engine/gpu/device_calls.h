@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -25,6 +26,9 @@ Status note_scalar(const Communicator& comm, const void* scalar, Call& call);
 Result<cuda::Capture> capture_of(const Communicator& comm, const Call& call);
 /// Queues an operation in the caller's stream, or puts it into a graph.
 Status run_on_device(Communicator& comm, const Call& call);
+
+/// Does a call by one kernel, where the communicator has a PlanPath that serves it; else nothing.
+std::optional<Status> run_in_kernel(Communicator& comm, const Call& call) WEFT_REQUIRES(context_lock);
 
 /// Starts an operation that a graph has come to.
 void run_captured(Communicator& shadow, const PlannedCall& planned, std::shared_ptr<CapturedCalls> calls)

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "engine/gpu/captured_calls.h"
 #include "engine/gpu/checked_calls.h"
+#include "engine/gpu/plan_path.h"
 #include "engine/run/communicator.h"
 #include "engine/run/operation.h"
 
@@ -62,7 +63,18 @@ Status DeviceRun::wait_in(cuda::StreamHandle* stream) {
       "cuStreamWaitValue32");
 }
 
+void DeviceRun::follow(std::shared_ptr<PlanPath> path, uint64_t epoch) {
+  path_ = std::move(path);
+  epoch_ = epoch;
+}
+
+void DeviceRun::release_stream() {
+  if (const auto path = std::exchange(path_, nullptr)) return path->let_go(epoch_);
+  hold_.release(executor_.device());
+}
+
 Result<bool> DeviceRun::stream_is_here() {
+  if (path_) return path_->has_ended(epoch_);
   if (!reached_ || hold_.come) return hold_.has_come();
   const cuda::Scope scope(executor_.device());
   const int state = (*cuda::driver())->event_query(reached_);
@@ -74,6 +86,7 @@ Result<bool> DeviceRun::stream_is_here() {
 // ---- Buffers
 
 Status DeviceRun::prepare() {
+  if (path_) return {};
   const cuda::Scope scope(executor_.device());
   begun_ = true;
   const plan::Plan& plan = op_.tables->plan;
@@ -397,6 +410,7 @@ UsedMemory DeviceRun::take_memory(bool succeeded) {
 }
 
 void DeviceRun::end(bool succeeded) {
+  if (path_) return;
   const cuda::Scope scope(executor_.device());
   if (!succeeded)
     if (transport::GpuDirect* direct = op_.comm->on_device().direct) direct->drop_unexposed_gpu();

@@ -32,6 +32,7 @@
 namespace weft::engine {
 
 class CapturedCalls;
+class PlanPath;
 struct Operation;
 
 class DeviceRun {
@@ -52,8 +53,11 @@ class DeviceRun {
   Result<bool> stream_is_here();
   /// For an operation of calls that a graph has come to: they have to do with the stream instead.
   void follow(std::shared_ptr<CapturedCalls> calls) { hold_.calls = std::move(calls); }
+  /// For an operation that a kernel does (PlanPath), of this epoch: it is here when the kernel has ended, and
+  /// its plan is empty.
+  void follow(std::shared_ptr<PlanPath> path, uint64_t epoch);
   /// Lets the stream go on, unless a pending release does that later.
-  void release_stream() { hold_.release(executor_.device()); }
+  void release_stream();
 
   // ---- Buffers
 
@@ -136,6 +140,8 @@ class DeviceRun {
   DeviceExecutor& executor_;
   Operation& op_;
   StreamHold hold_;
+  std::shared_ptr<PlanPath> path_;        // a kernel does the operation
+  uint64_t epoch_ = 0;                    // … of this epoch
   cuda::EventHandle* reached_ = nullptr;  // without stream memory operations
   bool begun_ = false;                    // something may be queued
 

@@ -125,6 +125,11 @@ Status run_group(std::vector<GroupCall>& calls) {
       note(comm->failure());
       continue;
     }
+    if (plan.call.on_device)
+      if (const std::optional<Status> launched = run_in_kernel(*comm, plan.call)) {
+        note(*launched);
+        continue;
+      }
     const bool first_use = plan.call.on_device && may_call_driver(*comm, plan.call);
     Operation* op = comm->enroll(plan.call, plan.tables);
     if (op->device) {

@@ -1,0 +1,92 @@
+// PlanPath: short collectives of a communicator of GPU memory as one kernel each, on the caller's stream.
+// Every rank has control memory that all others reach (device/cuda/plan_program.h), and the kernels wait for
+// each other there. The CPU takes no part. It only looks at words in pinned memory: whether a kernel has
+// ended, or has waited too long.
+//
+// A communicator has one if every rank asks for it (WEFT_CUDA_KERNEL), all are on one node and reach each
+// other's memory, ranks that share a device are threads of one process, and the device has room for the
+// kernels of all of them at once. Calls that it does not serve go step by step.
+//
+// Thread safety: under the context's lock, and inside a cuda::Scope of its device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "device/cuda/plan_kernels.h"
+#include "engine/gpu/device_executor.h"
+#include "engine/run/call.h"
+#include "engine/run/plan_tables.h"
+#include "plan/plan_program.h"
+
+namespace weft::engine {
+
+class PlanPath {
+ public:
+  /// What a rank tells the others, as plain bytes.
+  struct Offer {
+    uint64_t process = 0;  // as in SharedMemory
+    cuda::Uuid device{};
+    cuda::SharedMemory control;
+  };
+
+  /// Of rank `rank` of `ranks`. Errors: unsupported, unhandled_cuda_error, out_of_memory.
+  static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, int rank, int ranks);
+  ~PlanPath();
+  PlanPath(const PlanPath&) = delete;
+  PlanPath& operator=(const PlanPath&) = delete;
+
+  Result<Offer> offer();
+  /// Reaches the memory of all ranks, whose offers these are. Errors: unsupported, with the reason.
+  Status connect(std::span<const Offer> offers);
+
+  /// How a call is done.
+  struct Served {
+    plan::Request request;
+    Status why_not;                            // ok: it is served
+    std::shared_ptr<const PlanTables> tables;  // of an operation without steps
+    cuda::PlanProgram program;
+  };
+  /// Decided by what all ranks know alike. Valid until the next question. Null: go step by step; why_not()
+  /// says why.
+  const Served* find_or_make(const Call& call, const plan::Request& request);
+  const Status& why_not() const { return why_not_; }
+  /// From now on nothing is served: on all ranks alike.
+  void leave_to_steps(const char* why) { why_not_ = fail(Code::unsupported, "{}", why), left_ = true; }
+
+  /// Launches the kernel of a call. Returns its epoch.
+  Result<uint64_t> launch(const Served& served, const Call& call, double timeout_s, bool strict);
+  /// Whether the kernel of an epoch has ended. Errors: timeout, naming the rank that it waited for.
+  Result<bool> has_ended(uint64_t epoch) const;
+  /// The operation of an epoch is over. If its kernel is not, every block leaves.
+  void let_go(uint64_t epoch);
+
+ private:
+  PlanPath(DeviceExecutor& executor, int rank, int ranks) : executor_(executor), rank_(rank), ranks_(ranks) {}
+  Status take_memory();
+  Status make(Served& served) const;
+  uint32_t blocks_for(uint64_t bytes) const;
+  Status follow_last(cuda::StreamHandle* stream);
+
+  DeviceExecutor& executor_;
+  const int rank_, ranks_;
+  const cuda::PlanKernels* kernels_ = nullptr;
+  cuda::Block control_, words_;
+  cuda::PlanHost* host_ = nullptr;
+  std::vector<cuda::PlanPeer> peers_;
+  std::vector<std::shared_ptr<cuda::Importer::Mapping>> mappings_;
+  std::vector<Served> known_;
+  uint32_t most_blocks_ = 0;  // of one kernel
+  Status why_not_;
+  bool left_ = false;
+  uint64_t launched_ = 0;              // epochs
+  cuda::EventHandle* last_ = nullptr;  // recorded behind the last launch
+  void* last_stream_ = nullptr;
+  cuda::PlanArguments arguments_{};
+};
+
+}  // namespace weft::engine

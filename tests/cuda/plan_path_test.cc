@@ -1,0 +1,200 @@
+// Short collectives as one kernel each, on the fake driver: what a call costs, and how it ends when a rank
+// does not come.
+#include <barrier>
+#include <chrono>
+#include <map>
+#include <thread>
+
+#include "api/ranks.h"
+#include "cuda/device_memory.h"
+#include "device/cuda/plan_kernels.h"
+
+namespace weft::testing {
+namespace {
+
+constexpr size_t kCount = 16;  // floats: 64 bytes
+using Values = std::vector<float>;
+
+#define WEFT_NEED_PLAN_PATH()                                       \
+  WEFT_NEED_FAKE(fake);                                             \
+  if (!settings().cuda_kernel || cuda::plan_kernel_image().empty()) \
+  GTEST_SKIP() << "cuda.plan_path runs this with WEFT_CUDA_KERNEL=on, where nvcc made kernels"
+
+void on_device(weftConfig_t& config) { config.device = 0; }
+void on_device_for_a_second(weftConfig_t& config) {
+  config.device = 0;
+  config.timeoutSeconds = 1;
+}
+
+std::string algorithm_of(weftComm_t comm) {
+  weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
+  EXPECT_EQ(weftCommGetStats(comm, &stats), weftSuccess);
+  return stats.lastAlgorithm;
+}
+
+TEST(PlanPath, AShortCollectiveIsOneLaunchAndNothingOnTheProgressThread) {
+  WEFT_NEED_PLAN_PATH();
+  constexpr int kCalls = 20, kRanks = 2;
+  // Events are left out: every 100 ms one asks whether the device is alive.
+  const auto counts = [&] {
+    std::map<std::string, uint64_t> calls;
+    for (const char* name : {"cuLaunchKernel", "cuMemcpyAsync", "cuStreamWriteValue32", "cuStreamWaitValue32",
+                             "cuStreamWaitEvent", "cuLaunchHostFunc", "cuMemAlloc"})
+      calls[name] = fake.calls(name);
+    return calls;
+  };
+  std::barrier both(kRanks);
+  std::map<std::string, uint64_t> before, after;
+  run_ranks(
+      blocks(1, kRanks),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> send(Values(kCount, 1)), recv(kCount);
+        WEFT_OK(weftAllReduce(send.data(), recv.data(), kCount, weftFloat, weftSum, me.comm, stream.weft()));
+        stream.synchronize();
+        both.arrive_and_wait();
+        if (me.rank == 0) before = counts();
+        both.arrive_and_wait();
+        for (int call = 0; call < kCalls; ++call)
+          WEFT_OK(
+              weftAllReduce(send.data(), recv.data(), kCount, weftFloat, weftSum, me.comm, stream.weft()));
+        stream.synchronize();
+        both.arrive_and_wait();
+        if (me.rank == 0) after = counts();
+        both.arrive_and_wait();
+        EXPECT_EQ(recv.get(), Values(kCount, kRanks));
+        EXPECT_EQ(algorithm_of(me.comm), "one_hop_kernel");
+      },
+      on_device);
+  for (const auto& [name, count] : after)
+    EXPECT_EQ(count - before[name], name == "cuLaunchKernel" ? kCalls * kRanks : 0u) << name;
+}
+
+TEST(PlanPath, LongOnesAndTransfersGoStepByStep) {
+  WEFT_NEED_PLAN_PATH();
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const size_t longer = 1 << 20;
+        DeviceArray<float> send(Values(longer, 2)), recv(longer);
+        for (const size_t count : {kCount, longer, kCount}) {
+          WEFT_OK(weftAllReduce(send.data(), recv.data(), count, weftFloat, weftSum, me.comm, stream.weft()));
+          EXPECT_EQ(algorithm_of(me.comm) == "one_hop_kernel", count == kCount);
+          if (me.rank == 0) WEFT_OK(weftSend(send.data(), kCount, weftFloat, 1, me.comm, stream.weft()));
+          else WEFT_OK(weftRecv(recv.data(), kCount, weftFloat, 0, me.comm, stream.weft()));
+        }
+        stream.synchronize();
+        EXPECT_EQ(recv.get(), [&] {
+          Values expected(longer, 4);
+          if (me.rank == 1) std::fill_n(expected.begin(), kCount, 2.0f);
+          return expected;
+        }());
+      },
+      on_device);
+}
+
+/// Kernels of one communicator count the same epochs, whichever streams they are on.
+TEST(PlanPath, CallsOnSeveralStreamsFollowEachOther) {
+  WEFT_NEED_PLAN_PATH();
+  run_ranks(
+      blocks(1, 3),
+      [&](Rank& me) {
+        const DeviceStream streams[3];
+        DeviceArray<float> send(Values(kCount, 1)), recv(60 * kCount);
+        for (size_t call = 0; call < 60; ++call)
+          WEFT_OK(weftAllReduce(send.data(), recv.data() + call * kCount, kCount, weftFloat, weftSum, me.comm,
+                                streams[call % 3].weft()));
+        for (const DeviceStream& stream : streams) stream.synchronize();
+        EXPECT_EQ(recv.get(), Values(60 * kCount, 3));
+      },
+      on_device);
+}
+
+TEST(PlanPath, AGroupOfTwoCommunicatorsIsRight) {
+  WEFT_NEED_PLAN_PATH();
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream a, b;
+        weftComm_t other;
+        WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &other, nullptr));
+        DeviceArray<float> send(Values(kCount, 1)), sum(kCount), all(2 * kCount);
+        WEFT_OK(weftGroupStart());
+        WEFT_OK(weftAllReduce(send.data(), sum.data(), kCount, weftFloat, weftSum, me.comm, a.weft()));
+        WEFT_OK(weftAllGather(send.data(), all.data(), kCount, weftFloat, other, b.weft()));
+        WEFT_OK(weftGroupEnd());
+        a.synchronize();
+        b.synchronize();
+        EXPECT_EQ(sum.get(), Values(kCount, 2));
+        EXPECT_EQ(all.get(), Values(2 * kCount, 1));
+        WEFT_OK(weftCommDestroy(other));
+      },
+      on_device);
+}
+
+weftResult_t failure_of(weftComm_t comm) {
+  weftResult_t failure = weftSuccess;
+  (void)eventually([&] {
+    return weftCommGetAsyncError(comm, &failure) != weftSuccess ||
+           (failure != weftSuccess && failure != weftInProgress);
+  });
+  return failure;
+}
+
+TEST(PlanPath, ARankThatDoesNotCallIsNamedAndTheStreamGoesOn) {
+  WEFT_NEED_PLAN_PATH();
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> data(Values(kCount, 1));
+        const auto call = [&] {
+          return weftAllReduce(data.data(), data.data(), kCount, weftFloat, weftSum, me.comm, stream.weft());
+        };
+        WEFT_OK(call());
+        stream.synchronize();
+        if (me.rank == 0) {
+          WEFT_OK(call());
+          stream.synchronize();  // the kernel has left
+          EXPECT_EQ(failure_of(me.comm), weftTimeout);
+          EXPECT_NE(call(), weftSuccess);
+          EXPECT_NE(std::string(weftGetLastError(me.comm)).find("waited too long for rank 1"),
+                    std::string::npos)
+              << weftGetLastError(me.comm);
+        }
+        both.arrive_and_wait();
+        (void)weftCommAbort(me.comm);
+        me.comm = nullptr;
+      },
+      on_device_for_a_second);
+}
+
+TEST(PlanPath, AnAbortLetsTheStreamGoOn) {
+  WEFT_NEED_PLAN_PATH();
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> data(Values(kCount, 1));
+        if (me.rank == 0) {
+          WEFT_OK(
+              weftAllReduce(data.data(), data.data(), kCount, weftFloat, weftSum, me.comm, stream.weft()));
+          const StreamMark end(stream);
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          EXPECT_FALSE(end.reached());
+          EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+          EXPECT_TRUE(eventually([&] { return end.reached(); }));
+          me.comm = nullptr;
+        }
+        both.arrive_and_wait();
+        if (me.rank == 1) (void)weftCommAbort(me.comm);
+        me.comm = nullptr;
+      },
+      on_device);
+}
+
+}  // namespace
+}  // namespace weft::testing
