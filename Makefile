@@ -15,7 +15,7 @@ configured = { $(call configure,$(BUILD)) > $(BUILD).log 2>&1 && mv $(BUILD).log
   { cat $(BUILD).log; exit 1; }
 
 .DEFAULT_GOAL := build
-.PHONY: help deps build demo test check-threads test-asan test-tsan fuzz soak test-torch wheel interop bench bench-layers scale seeds validate docs install package format clean
+.PHONY: help deps build demo test test-fabric check-threads test-asan test-tsan fuzz soak test-torch wheel interop bench bench-layers scale seeds validate docs install package format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -35,6 +35,10 @@ demo: deps ## build what it takes, then three collectives over 4 ranks as 2 node
 test: deps ## build, then every test
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS="$(CMAKE_FLAGS) -DWEFT_TESTS=ON"
 	@scripts/test.sh $(BUILD)
+
+test-fabric: deps ## build, then the tests over a network that behaves as EFA, with more seeds than make test has
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS="$(CMAKE_FLAGS) -DWEFT_TESTS=ON"
+	@scripts/test.sh $(BUILD) -C fabric -L fabric
 
 check-threads: deps ## have clang, if there is one, check the thread-safety annotations of src/
 	@$(configured)

@@ -18,7 +18,7 @@
 namespace weft::nccl_net {
 
 /// What a handle and a greeting must agree on. Changes with anything that travels.
-inline constexpr uint16_t kProtocolVersion = 7;
+inline constexpr uint16_t kProtocolVersion = 8;
 inline constexpr size_t kFabricAddressBytes = 512;  // OfiTransport's
 
 struct Handle {

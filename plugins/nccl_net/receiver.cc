@@ -167,6 +167,7 @@ void Receiver::asked(const transport::Envelope& envelope, const void* payload) {
   long_ones_ = true;
   AskNumber number = 0;
   if (envelope.bytes == sizeof number) std::memcpy(&number, payload, sizeof number);
+  last_asked_ = std::max(last_asked_, number);
   const uint64_t name = name_of(envelope);
   if (const auto found = posted_.find(name); found != posted_.end()) {
     Posted& posted = found->second;
@@ -188,6 +189,7 @@ void Receiver::tell(const std::vector<Clear>& clears) {
   header.consumed = told_ = consumed_;
   header.count = static_cast<uint32_t>(clears.size());
   header.all_are_cleared = clears_all_;
+  header.asked = last_asked_;
   std::memcpy(message, &header, sizeof header);
   std::memcpy(message + sizeof header, clears.data(), clears.size() * sizeof(Clear));
   post(envelope(Kind::clear), message, sizeof header + clears.size() * sizeof(Clear));
@@ -392,7 +394,7 @@ void Receiver::vacate(const Memory& memory) {
   const auto is_its = [&](const auto& entry) { return entry.second.memory == &memory; };
   const auto is_unanswered = [&](const auto& entry) { return is_its(entry) && !entry.second.answered; };
   const auto there_is = [&](const auto& test) { return std::any_of(taken_.begin(), taken_.end(), test); };
-  QuietDeadline word(gave_up_ ? 0 : endpoint().patience_s()), arrival(kArrival_s);
+  QuietDeadline word(gave_up_ && heard_ == 0 ? 0 : endpoint().patience_s()), arrival(kArrival_s);
   bool begins = watch_peer() == PeerWatch::Peer::there;  // the sender may begin to write
   while (there_is(is_its) && !gone() && endpoint().status().ok()) {
     if (endpoint().poll().ok()) sched_yield();

@@ -96,6 +96,7 @@ class Receiver final : public Connection {
   EagerCount consumed_, told_;
   uint64_t messages_came_ = 0;  // of any kind
   bool gave_up_ = false;        // waiting for a word of a sender that was never heard
+  AskNumber last_asked_ = 0;    // the greatest number of an ask
   uint64_t heard_ = 0;          // these, and what the sender says besides
 };
 

@@ -241,7 +241,7 @@ void Sender::cleared(const transport::Envelope& envelope, const void* payload) {
     if (has_left(clear.tag, clear.turn) || unsent_.contains(name)) continue;
     Cleared& known = clears_[name];
     known.clear = clear;
-    known.after = std::max(known.after, clear.answers > 0 ? clear.answers : heard_pauses_);
+    known.after = std::max({known.after, clear.answers, header.asked, first_pauses_});
   }
   remember_me();
 }

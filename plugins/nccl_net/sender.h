@@ -30,7 +30,7 @@ class Sender final : public Connection {
   uint64_t messages_sent() const override { return messages_sent_; }
 
   bool may_send_blind(const Request::Part& part) const;
-  void begun() override { heard_pauses_ = endpoint().pauses(); }
+  void begun() override { heard_pauses_ = first_pauses_ = endpoint().pauses(); }
   void ask(Request& request);
   struct Cleared {
     Clear clear;
@@ -69,6 +69,7 @@ class Sender final : public Connection {
   uint64_t owed_ = 0;  // ticket that the last one to be over has to wait for
   EagerCount eager_sent_, eager_consumed_;
   uint64_t messages_sent_ = 0;            // of any kind: the receiver sees as many arrive
+  uint32_t first_pauses_ = 0;             // heard_pauses_ when the connection began
   uint32_t heard_pauses_ = 0;             // of the endpoint's: the receiver has answered since
   bool all_are_cleared_ = false;          // the receiver has said so
   int puts_in_row_ = abi::kMostRequests;  // since the last eager message

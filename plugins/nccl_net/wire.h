@@ -65,10 +65,15 @@ struct EagerCount {
   void add(size_t message_bytes) { ++messages, bytes += message_bytes; }
 };
 
+/// The payload of an ask, and of a withdrawal that answers one; 0: none.
+using AskNumber = uint32_t;
+
 struct ClearHeader {
   EagerCount consumed;
   uint32_t count = 0;            // of Clears that follow
   uint32_t all_are_cleared = 0;  // 1: from now on every receive is; nothing is to come before its clear
+  AskNumber asked = 0;           // the last ask that had come when this was sent: a clear may come late
+  uint32_t unused = 0;
 };
 struct Clear {
   int32_t tag = 0;
@@ -77,8 +82,6 @@ struct Clear {
   uint32_t answers = 0;            // the number of the ask, 0: none
   transport::RemoteBuffer target;  // as long as the receive
 };
-/// The payload of an ask, and of a withdrawal that answers one; 0: none.
-using AskNumber = uint32_t;
 /// The payload of a word.
 enum class Fate : uint32_t { comes = 1, stays = 2 };
 inline constexpr size_t kLongestControl = sizeof(ClearHeader) + kMostReceives * sizeof(Clear);

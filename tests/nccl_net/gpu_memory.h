@@ -15,7 +15,7 @@ inline Net with(const std::string& name, const std::vector<std::pair<std::string
     return {name, {{"WEFT_NET", "ofi"}, {"WEFT_CUDA_LIBRARY", real}}, library_under_test()};
   Net net{name,
           {{"WEFT_NET", "ofi"},
-           {"WEFT_PROVIDER", WEFT_OFI_TCP},
+           {"WEFT_PROVIDER", provider_under_test()},
            {"WEFT_SOCKET_IFNAME", "lo"},
            {"WEFT_CUDA_LIBRARY", WEFT_FAKE_CUDA},
            {"FAKE_GPU_NETWORK", "1"}},

@@ -32,11 +32,17 @@ inline std::string library_under_test() {
   return given ? given : WEFT_NCCL_NET;
 }
 
+/// The provider of libfabric behind the net `ofi_tcp` and those of GPU memory.
+inline std::string provider_under_test() {
+  const char* given = std::getenv("NCCL_NET_PROVIDER");
+  return given ? given : WEFT_OFI_TCP;
+}
+
 inline const std::vector<Net>& nets() {
   static const std::vector<Net> all = {
       {"tcp", {{"WEFT_NET", "tcp"}, {"WEFT_SOCKET_IFNAME", "lo"}}, library_under_test()},
       {"ofi_tcp",
-       {{"WEFT_NET", "ofi"}, {"WEFT_PROVIDER", WEFT_OFI_TCP}, {"WEFT_SOCKET_IFNAME", "lo"}},
+       {{"WEFT_NET", "ofi"}, {"WEFT_PROVIDER", provider_under_test()}, {"WEFT_SOCKET_IFNAME", "lo"}},
        library_under_test()},
       {"ofi_shm",
        {{"WEFT_NET", "ofi"}, {"WEFT_PROVIDER", "shm"}, {"WEFT_SOCKET_IFNAME", "lo"}},

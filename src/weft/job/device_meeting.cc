@@ -123,7 +123,7 @@ Status settle_sharing(Communicator& comm, double meeting_s) {
     return std::all_of(reached_by.begin(), reached_by.end(),
                        [what](uint8_t of) { return (of & what) == what; });
   };
-  if (met.ok() && says(3) && comm.layout().nodes() == 1) met = settle_plan_path(comm, gather);
+  if (met.ok() && says(3) && comm.members().layout().nodes() == 1) met = settle_plan_path(comm, gather);
   const Lock lock = comm.context().lock();
   const cuda::Scope scope(executor.device());
   executor.device_blocks().give(lent);

@@ -117,7 +117,7 @@ struct Sharing {
   static Sharing of(const Communicator& comm, const std::vector<Residence>& residences) {
     const Residence& first = residences.front();
     Sharing sharing{0, 0};
-    for (const int rank : comm.layout().on_node(comm.layout().node_of(0))) {
+    for (const int rank : comm.members().layout().on_node(comm.members().layout().node_of(0))) {
       const Residence& other = residences[static_cast<size_t>(rank)];
       sharing.device_ranks += std::memcmp(&first.device, &other.device, sizeof first.device) == 0;
       sharing.thread_ranks += first.process == other.process;

@@ -250,7 +250,7 @@ Status InterProbe::measure_burst(model::Link* link) {
   }
   WEFT_TRY(swap({.bytes = static_cast<uint64_t>(found_us * 1e3)}));
   found_us = static_cast<double>(inbox_.exposed_.bytes) / 1e3;
-  WEFT_TRY(meet());  // the peer's next description would overwrite this one
+  WEFT_TRY(meet());                                // the peer's next description would overwrite this one
   if (link == nullptr || sent_us <= 0) return {};  // the clock is too coarse
   // If congestion control sends a burst in several round trips, the burst does not show the CPU time.
   const double overhead_us = link->overhead_us > kMostOverhead * sent_us ? sent_us : link->overhead_us;

@@ -92,10 +92,11 @@ uint64_t Domain::check_local(const void* descriptor, const void* address, size_t
              : 0;
 }
 
-bool Domain::may_be_written(uint64_t key, uint64_t address, size_t bytes) const {
+std::optional<uint64_t> Domain::target(uint64_t key, uint64_t address, size_t bytes) const {
   const auto found = by_key_.find(key);
-  return found != by_key_.end() && (found->second->access & FI_REMOTE_WRITE) &&
-         found->second->covers(address, bytes);
+  if (found == by_key_.end() || !(found->second->access & FI_REMOTE_WRITE)) return {};
+  if (settings().offsets) address += found->second->base;
+  return found->second->covers(address, bytes) ? std::optional(address) : std::nullopt;
 }
 
 Use::Use(Domain& domain) : domain_(domain) {

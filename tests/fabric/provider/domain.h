@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 
 #include "chance.h"
@@ -39,8 +40,8 @@ struct Domain : fid_domain {
   /// The number of the registration that `descriptor` stands for; 0 if that does not cover the bytes.
   uint64_t check_local(const void* descriptor, const void* address, size_t bytes) const;
   bool is_registered(uint64_t number) const { return by_number_.contains(number); }
-  /// Whether a peer may write there with this key.
-  bool may_be_written(uint64_t key, uint64_t address, size_t bytes) const;
+  /// Where a peer's write with this key goes; nothing if it is not allowed.
+  std::optional<uint64_t> target(uint64_t key, uint64_t address, size_t bytes) const;
 
   const int rail;
   std::atomic<bool> in_use{false};

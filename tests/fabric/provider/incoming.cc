@@ -49,8 +49,9 @@ bool Incoming::take_message(const Packet& packet) {
 
 void Incoming::take_write(const Packet& packet) {
   const PacketHeader& header = packet.header;
-  const bool allowed = header.bytes == 0 || domain_.may_be_written(header.key, header.address, header.bytes);
-  if (allowed) place(header.address, packet.payload.data(), header.bytes);
+  const std::optional<uint64_t> target = domain_.target(header.key, header.address, header.bytes);
+  const bool allowed = header.bytes == 0 || target.has_value();
+  if (target) place(*target, packet.payload.data(), header.bytes);
   boards_.note(header, allowed);
   const WriteName name{header.writer.id[0], uint64_t{header.slot} << 32 | header.generation};
   Begun& begun = begun_[name];

@@ -26,10 +26,11 @@ constexpr char kName[] = "efa", kFabric[] = "efa-direct";
 constexpr uint64_t kCapabilities =
     FI_MSG | FI_RMA | FI_SEND | FI_RECV | FI_WRITE | FI_REMOTE_WRITE | FI_LOCAL_COMM | FI_REMOTE_COMM;
 constexpr uint64_t kOfWrites = FI_RMA | FI_WRITE | FI_REMOTE_WRITE;
-constexpr int kMemory = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+constexpr int kMemory = FI_MR_LOCAL | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 constexpr size_t kOperations = 64;  // under way in each direction, as little as some cards have
 constexpr size_t kInjectBytes = 32;
 
+int memory_mode() { return settings().offsets ? kMemory : kMemory | FI_MR_VIRT_ADDR; }
 std::string domain_name(int rail) { return "rdmap" + std::to_string(rail) + "s27-rdm"; }
 
 bool is(const char* wanted, const char* here) {
@@ -53,8 +54,8 @@ bool serves(const fi_info* hints) {
   if (const fi_rx_attr* receiving = hints->rx_attr)
     if (receiving->msg_order != 0 || receiving->comp_order != 0) return false;
   const fi_domain_attr* domain = hints->domain_attr;
-  return !domain || ((domain->mr_mode & kMemory) == kMemory && domain->data_progress != FI_PROGRESS_AUTO &&
-                     domain->threading != FI_THREAD_SAFE);
+  return !domain || ((domain->mr_mode & memory_mode()) == memory_mode() &&
+                     domain->data_progress != FI_PROGRESS_AUTO && domain->threading != FI_THREAD_SAFE);
 }
 
 fi_info* info_of(int rail, uint64_t caps) {
@@ -84,7 +85,7 @@ fi_info* info_of(int rail, uint64_t caps) {
   domain.control_progress = domain.data_progress = FI_PROGRESS_MANUAL;
   domain.resource_mgmt = FI_RM_DISABLED;
   domain.av_type = FI_AV_TABLE;
-  domain.mr_mode = kMemory;
+  domain.mr_mode = memory_mode();
   domain.mr_key_size = 4;
   domain.cq_data_size = 4;
   domain.cq_cnt = domain.ep_cnt = 256;

@@ -32,6 +32,7 @@ Settings read() {
   read.lost_rail = fault("FAKE_EFA_LOSE_RAIL");
   read.stopped_endpoint = fault("FAKE_EFA_STOP");
   read.registrations = number("FAKE_EFA_REGISTRATIONS", read.registrations);
+  read.offsets = number("FAKE_EFA_OFFSETS", 0) != 0;
   return read;
 }
 

@@ -11,6 +11,9 @@
 //   FAKE_EFA_STOP=e@n           endpoint e of this process, counted from 0, does nothing any more once it has
 //                               been given n operations. Its peers see that it is there
 //   FAKE_EFA_REGISTRATIONS=n    so many registrations succeed in this process, counted as they are made
+//   FAKE_EFA_OFFSETS=1          targets of writes count from the beginning of their registration, unlike
+//   EFA's:
+//                               for device memory of the fake driver, whose host memory is elsewhere
 //
 // Thread safety: all functions.
 #pragma once
@@ -33,6 +36,7 @@ struct Settings {
   int busy_percent = 10;
   Fault lost_rail, stopped_endpoint;
   uint64_t registrations = UINT64_MAX;
+  bool offsets = false;
 };
 
 const Settings& settings();
