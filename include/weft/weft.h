@@ -311,8 +311,10 @@ typedef struct {
   uint64_t interMessages;
   int node;                /* number of this rank's node, 0-based in the order of the nodes' lowest ranks */
   int nodes;               /* nodes of the communicator */
-  char intraTransport[32]; /* "shared memory"; "" when no two ranks share a node */
-  char interTransport[32]; /* "tcp", "libfabric …"; "" when there is one node */
+  char intraTransport[32]; /* "shared memory"; on GPU memory "mapped GPU memory" or "staged GPU memory"; ""
+                              when no two ranks share a node */
+  char interTransport[32]; /* "tcp", "libfabric …"; on GPU memory then ", GPUDirect" or ", staged"; cut off
+                              after 31 bytes; "" when there is one node */
   char lastAlgorithm[32];  /* of the last operation started: "ring", "one_hop" …; "" before the first */
   float lastPredictedTime; /* what that was to take when it was chosen, µs; WEFT_UNDEF_FLOAT: not known */
 } weftCommStats_t;
