@@ -6,7 +6,7 @@ option(WEFT_TOGETHER "Compile eight files of tests at a time" ON)
 set(WEFT_ALONE
     api/allocation_test.cc api/long_test.cc
     cuda/deferred_free_test.cc cuda/gpu_direct_test.cc cuda/graph_failures_test.cc cuda/graph_test.cc cuda/misuse_test.cc
-    cuda/pending_release_test.cc
+    cuda/pending_release_test.cc cuda/plan_path_test.cc
     engine/peer_losses_test.cc
     loom/api/predictions_test.cc
     loom/engine/allocation_test.cc loom/engine/combinations_test.cc loom/engine/layouts_test.cc loom/engine/loss_scale_test.cc
@@ -16,6 +16,7 @@ set(WEFT_ALONE
     loom/ops/ends_of_ranges_test.cc loom/ops/gradients_test.cc loom/ops/layer_norm_test.cc loom/ops/split_vocabulary_test.cc
     loom/program/program_test.cc
     model/workers_test.cc
+    plan/plan_kernel_test.cc plan/plan_program_test.cc
     nccl_net/closing_order_test.cc nccl_net/gpu_file_test.cc nccl_net/gpu_freed_test.cc nccl_net/gpu_test.cc
     nccl_net/gpu_user_buffer_test.cc nccl_net/landing_test.cc nccl_net/many_processes_test.cc nccl_net/threads_test.cc
     nccl_net/unmapped_test.cc

@@ -122,9 +122,9 @@ TEST_F(Progress, ASubmissionKeepsASleeperAwakeAndIsStartedByATurn) {
   Operation* op = nullptr;
   {
     const Lock lock = job_.context(0).lock();
-    const auto planned = job_.comm(0).planned(on_stream, job_.comm(0).operations().streak());
-    ASSERT_TRUE(planned.ok());
-    op = job_.comm(0).enroll(*planned);
+    const auto tables = job_.comm(0).tables_for(on_stream, job_.comm(0).operations().streak());
+    ASSERT_TRUE(tables.ok());
+    op = job_.comm(0).enroll(on_stream, **tables);
     stream.push(op, Stream::new_batch());
     EXPECT_TRUE(job_.context(0).submissions().any());
     EXPECT_FALSE(op->started);

@@ -19,9 +19,9 @@ inline weft::transport::OfiTransport* opened_ofi() {
     return made.ok() ? made.take() : nullptr;
   }();
   if (transport == nullptr) return nullptr;
-  for (auto& peer : transport->peers_) peer = {};
-  transport->acknowledgements_.clear();
-  transport->losses_.clear();
+  for (int peer = 0; peer < kOfiRanks; ++peer) transport->peers_[peer] = {};
+  transport->incoming_.due_.clear();
+  (void)transport->peers_.take_losses();
   return transport.get();
 }
 

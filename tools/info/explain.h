@@ -17,8 +17,8 @@ struct Question {
   int root = 0;
   int element_bytes = 4;
   bool strict = false;
-  std::string machine_file;  // or the name of a cluster that comes with Weft; "" = nodes like this host
-  int rank = 0;              // whose plan `steps` lists
+  std::string machine_file = {};  // or the name of a cluster that comes with Weft; "" = nodes like this host
+  int rank = 0;                   // whose plan `steps` lists
   bool steps = false;
   bool cuda = false;  // of GPU memory
 };

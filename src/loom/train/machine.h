@@ -30,7 +30,7 @@ int64_t gathered_to_measure(int ranks);
 struct RateCache {
   std::string folder;      // "": nowhere
   bool remeasure = false;  // in place of what is there
-  Status kept;             // afterwards: whether what was measured is there
+  Status kept = {};        // afterwards: whether what was measured is there
 };
 
 /// Kernels of the job's precision (kernel_rates.h) and links as all ranks use them at once: each rank

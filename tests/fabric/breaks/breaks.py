@@ -30,7 +30,7 @@ BREAKS = [
     (5, "the last segment comes last", "ofi_incoming.cc",
      "if (put.bytes_filed == total) arrived_whole",
      "if (put.bytes_filed == total || (broken_by(5) && header.position + bytes == total)) arrived_whole"),
-    (6, "a source is free once its stripes are posted", "ofi_outgoing.cc",
+    (6, "a source is free once its stripes are posted", "ofi_puts.cc",
      "  posted_.splice(posted_.end(), unposted_, put.self);\n  if (put.in_flight == 0) finish(put);",
      "  if (broken_by(6) && put.done) std::exchange(put.done, nullptr)->done = true;\n"
      "  posted_.splice(posted_.end(), unposted_, put.self);\n  if (put.in_flight == 0) finish(put);"),
@@ -40,17 +40,17 @@ BREAKS = [
     (7, "", "ofi_rail.cc",
      "      sends_.push_back(operation);\n      return {.kind = Event::Kind::sent",
      "      if (!broken_by(7)) sends_.push_back(operation);\n      return {.kind = Event::Kind::sent"),
-    (8, "a registration may end once the writes are posted", "ofi_outgoing.cc",
+    (8, "a registration may end once the writes are posted", "ofi_puts.cc",
      "  posted_.splice(posted_.end(), unposted_, put.self);\n",
      "  if (broken_by(8)) put.registration.reset();\n"
      "  posted_.splice(posted_.end(), unposted_, put.self);\n"),
     (9, "a withdrawal comes after what it withdraws", "ofi_incoming.cc",
      "if (header.kind == MessageKind::put && put->withdrawn) return;",
      "if (!broken_by(9) && header.kind == MessageKind::put && put->withdrawn) return;"),
-    (10, "writes are over in the order of their puts", "ofi_incoming.cc",
-     "case Event::Kind::wrote: stripe_over(*event.put); return;",
-     "case Event::Kind::wrote:\n"
-     "  stripe_over(broken_by(10) && !posted_.empty() ? posted_.front() : *event.put); return;"),
+    (10, "writes are over in the order of their puts", "ofi_puts.cc",
+     "void Puts::stripe_over(OutgoingPut& put) {\n",
+     "void Puts::stripe_over(OutgoingPut& written) {\n"
+     "  OutgoingPut& put = broken_by(10) && !posted_.empty() ? posted_.front() : written;\n"),
     (11, "acknowledgements of puts come in order", "ofi_incoming.cc",
      "peer.puts_received = std::max(peer.puts_received, std::min(header.sequence, peer.puts_started));",
      "peer.puts_received = std::max(broken_by(11) ? 0 : peer.puts_received,\n"
@@ -68,21 +68,21 @@ BREAKS = [
     (15, "keys are the program's choice", "ofi_registration.h",
      "uint64_t key(size_t rail) const { return fi_mr_key(regions_[rail].get()); }",
      "uint64_t key(size_t rail) const { return broken_by(15) ? 1 : fi_mr_key(regions_[rail].get()); }"),
-    (16, "addresses count from the beginning of a registration", "ofi.cc",
+    (16, "addresses count from the beginning of a registration", "ofi_rails.cc",
      "keys.base = rails_.front()->virtual_addresses() ? 0 : registration->base();",
      "keys.base = rails_.front()->virtual_addresses() && !broken_by(16) ? 0 : registration->base();"),
-    (17, "a receiver follows all puts that are under way", "ofi_outgoing.cc",
+    (17, "a receiver follows all puts that are under way", "ofi_puts.cc",
      "if (to.puts_started - to.puts_received >= immediate_.window() ||",
      "if ((!broken_by(17) && to.puts_started - to.puts_received >= immediate_.window()) ||"),
     (18, "what is posted has left", "ofi_rail.h",
      "bool idle() const { return sends_.size() == send_count_ && writes_.size() == write_count_; }",
      "bool idle() const {\n"
      "  return broken_by(18) || (sends_.size() == send_count_ && writes_.size() == write_count_);\n}"),
-    (19, "sends are over in order", "ofi_outgoing.cc",
-     "  messages_out_[number - (last_message_ - messages_out_.size()) - 1] = true;\n",
-     "  const size_t place = number - (last_message_ - messages_out_.size()) - 1;\n"
-     "  if (broken_by(19) && place >= messages_out_.size()) return;  // it was taken for over before\n"
-     "  for (size_t i = broken_by(19) ? 0 : place; i <= place; ++i) messages_out_[i] = true;\n"),
+    (19, "sends are over in order", "ofi_messages.cc",
+     "  out_[number - (last_ - out_.size()) - 1] = true;\n",
+     "  const size_t place = number - (last_ - out_.size()) - 1;\n"
+     "  if (broken_by(19) && place >= out_.size()) return;  // it was taken for over before\n"
+     "  for (size_t i = broken_by(19) ? 0 : place; i <= place; ++i) out_[i] = true;\n"),
 ]
 
 SWITCH = """

@@ -16,7 +16,7 @@ FUZZ_TARGET(ofi_messages) {
   while (!input.empty()) {
     const auto bytes = input.take<uint8_t>();
     if (bytes == 0) {
-      transport->deliver_stripe(sink, input.take<uint32_t>());
+      transport->incoming_.deliver_stripe(sink, input.take<uint32_t>());
       continue;
     }
     const auto taken = input.take_bytes(bytes);
@@ -28,6 +28,6 @@ FUZZ_TARGET(ofi_messages) {
       header.envelope.bytes %= kMostBytes;
       std::memcpy(message.data(), &header, sizeof header);
     }
-    transport->deliver_message(sink, message.data(), message.size());
+    transport->incoming_.deliver_message(sink, message.data(), message.size());
   }
 }
