@@ -82,7 +82,7 @@ TEST(Fault, ARegistrationThatIsRefusedIsAnErrorOfThatCallAlone) {
   ASSERT_FALSE(exposed.ok());
   EXPECT_EQ(exposed.status().code(), Code::system_error);
   EXPECT_NE(exposed.status().message().find("ulimit -l"), std::string::npos) << exposed.status().message();
-  EXPECT_EQ(pair.a->registrations().live, 0u);
+  EXPECT_EQ(pair.a->rails().registrations().live, 0u);
   int came = 0;
   pair.b_sink.on_arrived = [&](int, const Envelope&, const void*) { ++came; };
   bool sent = false;
