@@ -83,12 +83,14 @@ TEST_P(Breaks, AreCaught) {
 INSTANTIATE_TEST_SUITE_P(Efa, Breaks, ::testing::ValuesIn(kBreaks),
                          [](const auto& info) { return info.param.relies_on; });
 
-TEST(WithoutABreak, EverythingPasses) {
-  for (int seed = 1; seed <= kSeeds; ++seed) {
-    const Outcome outcome = run(0, fmt::format("FAKE_EFA_SEED={}", seed), "Scenario.*:LastMessages.*");
-    EXPECT_TRUE(outcome.passed) << "seed " << seed << ": " << outcome.output;
-  }
+class WithoutABreak : public ::testing::TestWithParam<int> {};
+
+TEST_P(WithoutABreak, EverythingPasses) {
+  const Outcome outcome = run(0, fmt::format("FAKE_EFA_SEED={}", GetParam()), "Scenario.*:LastMessages.*");
+  EXPECT_TRUE(outcome.passed) << outcome.output;
 }
+
+INSTANTIATE_TEST_SUITE_P(Seeds, WithoutABreak, ::testing::Range(1, kSeeds + 1));
 
 }  // namespace
 }  // namespace weft::fabric_test

@@ -371,7 +371,7 @@ TEST_P(BadInput, IsAnsweredByASentence) {
     std::memcpy(other, handle, sizeof other);
     ++other[4];  // the version
     EXPECT_EQ(host.connect(0, other, &sender), abi::kInvalidUsage);
-    EXPECT_TRUE(has_logged("is of version 8 of this plugin's protocol, must be 7"));
+    EXPECT_TRUE(has_logged("is of version 9 of this plugin's protocol, must be 8"));
     std::memcpy(other, handle, sizeof other);
     ++other[60];
     EXPECT_EQ(host.connect(0, other, &sender), abi::kInvalidArgument);

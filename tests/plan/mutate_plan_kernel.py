@@ -2,7 +2,7 @@
 """Whether plan_kernel_races.cc notices what is wrong with the plan kernel: mutate_plan_kernel.py SOURCE WORK COMPILE...
 
 Builds the program once for each row of MUTATIONS, with that mutation in a copy of the kernel's headers, and runs it; it must
-fail. SOURCE is the project's root, WORK a folder to work in, COMPILE the command that compiles and links the program, to
+fail. Without one it must pass. SOURCE is the project's root, WORK a folder to work in, COMPILE the command that compiles and links the program, to
 which the folder of the mutated headers is added in front as -I. Prints what each was noticed by. The exit code is 1 if one
 was not.
 """
@@ -29,6 +29,7 @@ MUTATIONS = [
      "if (++polls_ <= 2000) return false;"),
     ("credit not waited for", "plan_kernel.h", "block_.epoch > 2 ? block_.epoch - 2 : 0", "0"),
 ]
+UNCHANGED = ("nothing changed", "plan_kernel.h", "own_.epoch = block_.epoch;", "own_.epoch = block_.epoch;")
 
 
 def mutated(source, work, row):
@@ -52,18 +53,19 @@ def mutated(source, work, row):
 def main():
     source, work, command = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
     missed = []
-    for row in MUTATIONS:
+    unpinned = ["setarch", "-R"] if subprocess.run(["setarch", "-R", "true"], capture_output=True).returncode == 0 else []
+    for row in [UNCHANGED, *MUTATIONS]:
         folder = mutated(source, work, row)
         program = folder / "program"
         subprocess.run([command[0], f"-I{folder}", *command[1:], "-o", str(program)], check=True)
         try:
-            ran = subprocess.run([program], capture_output=True, text=True, timeout=200, errors="replace")
+            ran = subprocess.run([*unpinned, program], capture_output=True, text=True, timeout=200, errors="replace")
             code, said = ran.returncode, (ran.stdout + ran.stderr).strip().split("\n")
         except subprocess.TimeoutExpired:
             code, said = 1, ["it does not end"]
         told = next((line for line in said if "WARNING" in line), said[0])
         print(f"{row[0]}: {'not noticed' if code == 0 else told}", flush=True)
-        if code == 0:
+        if (code == 0) != (row is UNCHANGED):
             missed.append(row[0])
     return 1 if missed else 0
 

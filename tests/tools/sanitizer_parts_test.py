@@ -5,14 +5,14 @@ import re
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Programs that judge what users get, on its whole: they are built and run without a sanitizer.
-WHOLE = {"perf", "loom_interop"}
+# Programs that judge what users get, on its whole, or run the programs of other layers over a network of their own.
+WHOLE = {"perf", "loom_interop", "fabric"}
 
 
 def layers():
     tests = ROOT / "tests"
     found = {folder.parent.name for folder in tests.glob("*/*_test.cc")}
-    return found | {f"loom_{folder.parent.name}" for folder in (tests / "loom").glob("*/*_test.cc")}
+    return found | {"fuzz"} | {f"loom_{folder.parent.name}" for folder in (tests / "loom").glob("*/*_test.cc")}
 
 
 class Parts(unittest.TestCase):
