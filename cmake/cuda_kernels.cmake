@@ -30,7 +30,8 @@ endforeach()
 list(JOIN generations " sm_" names)
 message(STATUS "GPU kernels: sm_${names}, and PTX for younger ones, by ${WEFT_NVCC}")
 
-# No multiplication and addition is fused: the bits are those of the CPU.
+# No multiplication and addition is fused: the bits are those of the CPU. Compressed, since kernels of several generations are much
+# alike: 3 MB in place of 22 in every program that has the library.
 set(definitions)
 foreach(name reduce plan)
   set(source ${CMAKE_CURRENT_SOURCE_DIR}/device/cuda/${name}.cu)
@@ -42,7 +43,7 @@ foreach(name reduce plan)
   endif()
   add_custom_command(
     OUTPUT ${image}
-    COMMAND ${WEFT_NVCC} -std=c++17 -fatbin --fmad=false ${targets} -I${CMAKE_CURRENT_SOURCE_DIR} ${source} -o ${image}
+    COMMAND ${WEFT_NVCC} -std=c++17 -fatbin --fmad=false -Xfatbin -compress-all ${targets} -I${CMAKE_CURRENT_SOURCE_DIR} ${source} -o ${image}
     DEPENDS ${source} ${headers}
     COMMENT "GPU kernels: ${name}.cu (a minute or two)" VERBATIM)
   string(TOUPPER ${name} upper)
