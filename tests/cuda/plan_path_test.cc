@@ -1,7 +1,10 @@
 // Short collectives as one kernel each, on the fake driver: what a call costs, and how it ends when a rank
 // does not come.
+#include "engine/gpu/plan_path.h"
+
 #include <barrier>
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <thread>
 
@@ -90,6 +93,47 @@ TEST(PlanPath, LongOnesAndTransfersGoStepByStep) {
           if (me.rank == 1) std::fill_n(expected.begin(), kCount, 2.0f);
           return expected;
         }());
+      },
+      on_device);
+}
+
+// A rank that cut its calls by its own device alone would wait for flags that no peer sets.
+TEST(PlanPath, TheSmallestDeviceBoundsTheBlocksOfAllRanks) {
+  using engine::PlanPath;
+  std::vector<PlanPath::Offer> offers(3);
+  for (size_t rank = 0; rank < offers.size(); ++rank) {
+    std::memset(&offers[rank].device, static_cast<int>(rank) + 1, sizeof offers[rank].device);
+    offers[rank].process = 1;
+    offers[rank].resident_blocks = 132;
+  }
+  const uint32_t wide = *PlanPath::most_blocks(offers);
+  EXPECT_GT(wide, 3u);
+  offers[1].resident_blocks = 12;
+  EXPECT_EQ(*PlanPath::most_blocks(offers), std::min(wide, 6u));
+  offers[2].device = offers[1].device;
+  offers[2].resident_blocks = 12;
+  EXPECT_EQ(*PlanPath::most_blocks(offers), 3u);
+  offers[2].process = 2;
+  EXPECT_EQ(PlanPath::most_blocks(offers).status().code(), Code::unsupported);
+  offers[2].process = 1;
+  offers[2].resident_blocks = 0;  // it made none
+  EXPECT_EQ(PlanPath::most_blocks(offers).status().code(), Code::unsupported);
+}
+
+// A kernel that waits for its peers would keep others from starting.
+TEST(PlanPath, GoesStepByStepWhereStreamsMayNotWait) {
+  WEFT_NEED_FAKE(fake);
+  if ((*cuda::Device::open(0))->has_memory_operations())
+    GTEST_SKIP() << "cuda.plan_path_without_memops runs this with FAKE_CUDA_MEMOPS=0";
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> data(Values(kCount, 1));
+        WEFT_OK(weftAllReduce(data.data(), data.data(), kCount, weftFloat, weftSum, me.comm, stream.weft()));
+        stream.synchronize();
+        EXPECT_EQ(data.get(), Values(kCount, 2));
+        EXPECT_NE(algorithm_of(me.comm), "one_hop_kernel");
       },
       on_device);
 }

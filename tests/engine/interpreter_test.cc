@@ -236,6 +236,28 @@ TEST(Interpreter, ATransferDealsWithItsPeerAlone) {
   EXPECT_FALSE(sends.progress.deals_with(2, *sends.tables));
 }
 
+// The lanes of GPU memory go on while the copy of a put is under way. The peer may send as much meanwhile,
+// and a rank that does not read from it then stalls both.
+TEST(Interpreter, ATransferDealsWithItsPeerUntilItsPutIsDone) {
+  ScriptedJob job({.nodes = {0, 1, 2}});
+  Transfer transfer(job, kLong);
+  const Operation& sends = *transfer.send();
+  const PlanTables& tables = *sends.tables;
+  StepProgress progress;
+  progress.reset_arrivals(tables);
+  progress.reset_steps(tables, 0);
+  for (size_t lane = 0; lane < progress.lanes.size(); ++lane)
+    progress.lanes[lane].next = tables.plan.lane_begin[lane + 1];
+  std::fill(progress.arrived.begin(), progress.arrived.end(), uint8_t{1});
+  for (const transport::Completion& completion : progress.completions) progress.begin_put(completion);
+  ASSERT_GT(progress.puts_open, 0u);
+  EXPECT_TRUE(progress.deals_with(1, tables));
+  EXPECT_FALSE(progress.deals_with(2, tables));
+  for (transport::Completion& completion : progress.completions) completion.done = true;
+  EXPECT_TRUE(progress.reap_puts(tables));
+  EXPECT_FALSE(progress.deals_with(1, tables));
+}
+
 TEST(Interpreter, APutWaitsUntilItsTargetIsExposed) {
   ScriptedJob job({.nodes = {0, 1}});
   Transfer transfer(job, kLong);

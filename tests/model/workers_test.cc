@@ -30,6 +30,19 @@ TEST(Simulate, RanksShareADeviceAndAThread) {
   EXPECT_DOUBLE_EQ(run(plans, layout, machine).total_us, 3 + 2 + 3 + 10 + 10) << "the copies take turns";
 }
 
+TEST(Simulate, RanksDealtRoundTheNodesShareTheDeviceAndTheThreadOfTheirNode) {
+  Machine machine = plain_machine();
+  machine.engines = 1;
+  machine.engine_us = 5;
+  machine.engine_step_us = 2;
+  const auto plans = plans_of(4, [](Builder& b) { b.copy(0, b.input(), b.output(), 10000); });
+  const Layout dealt({0, 1, 0, 1});
+  machine.thread_ranks = 2;
+  EXPECT_DOUBLE_EQ(run(plans, dealt, machine).total_us, 3 + 2 + 2 + 3 + 10);
+  machine.device_ranks = 2;
+  EXPECT_DOUBLE_EQ(run(plans, dealt, machine).total_us, 3 + 2 + 3 + 10 + 10);
+}
+
 // A message lies in host memory at both ends: a copy before it, and one after it.
 TEST(Simulate, AShortPutOfGpuMemoryIsCopiedTwice) {
   Machine machine = plain_machine();

@@ -61,24 +61,28 @@ Status settle_plan_path(Communicator& comm, const Gather& gather) {
   };
   Status can = prepare();
   const auto count = static_cast<size_t>(comm.size());
-  std::vector<PlanPath::Offer> offers(count);
   std::vector<uint8_t> by_all(count);
-  WEFT_TRY(gather(&offer, offers.data(), sizeof offer));
-  if (can.ok()) {
-    const Lock lock = comm.context().lock();
-    const cuda::Scope scope(executor.device());
-    can = path->connect(offers);
-  }
-  const uint8_t mine = can.ok();
-  WEFT_TRY(gather(&mine, by_all.data(), sizeof mine));
-  if (std::count(by_all.begin(), by_all.end(), 1) == comm.size())
-    comm.on_device().plan_path = std::move(path);
-  else if (!can.ok())
+  const auto meet = [&]() -> Status {
+    std::vector<PlanPath::Offer> offers(count);
+    WEFT_TRY(gather(&offer, offers.data(), sizeof offer));
+    if (can.ok()) {
+      const Lock lock = comm.context().lock();
+      const cuda::Scope scope(executor.device());
+      can = path->connect(offers);
+    }
+    const uint8_t mine = can.ok();
+    return gather(&mine, by_all.data(), sizeof mine);
+  };
+  const Status met = meet();
+  if (met.ok() && !can.ok())
     log::info("communicator \"{}\": short collectives run step by step, not as one kernel: rank {}: {}",
               comm.name(), comm.rank(), can.message());
-  const Lock lock = comm.context().lock();
+  const Lock lock = comm.context().lock();  // for the end of a path, too
+  if (met.ok() && std::count(by_all.begin(), by_all.end(), 1) == comm.size())
+    comm.on_device().plan_path = std::move(path);
+  else if (met.ok() && path) path->withdraw();
   path.reset();
-  return {};
+  return met;
 }
 
 // Every rank lends a block. The ranks of its node try to reach it, and all ranks learn whether all could. If

@@ -69,15 +69,20 @@ void Workers::add(int node, int ranks, const Turns& turns, double speed, const B
   worker.rates.received = received_rate(machine_.inter, buffers.working_set_bytes);
   worker.rates.received_scratch =
       received_rate(machine_.inter, std::min(2 * buffers.scratch_bytes, buffers.working_set_bytes));
-  ranks_added_.resize(std::max(ranks_added_.size(), static_cast<size_t>(node) + 1), 0);
-  const int local = ranks_added_[static_cast<size_t>(node)]++;
-  if (local % machine_.thread_ranks == 0) cpu_free_us_.push_back(0);
-  if (local % machine_.device_ranks == 0) device_free_us_.push_back(0);
-  worker.thread = cpu_free_us_.size() - 1;
-  worker.device = device_free_us_.size() - 1;
+  nodes_.resize(std::max(nodes_.size(), static_cast<size_t>(node) + 1));
+  Node& on = nodes_[static_cast<size_t>(node)];
+  const auto begin_group = [local = on.ranks++](int group_ranks, std::vector<double>& free_us,
+                                                size_t& group) {
+    if (local % group_ranks != 0) return;
+    group = free_us.size();
+    free_us.push_back(0);
+  };
+  begin_group(machine_.thread_ranks, cpu_free_us_, on.thread);
+  begin_group(machine_.device_ranks, device_free_us_, on.device);
+  worker.thread = on.thread;
+  worker.device = on.device;
   workers_.push_back(worker);
   engines_.resize(workers_.size() * static_cast<size_t>(machine_.engines), 0);
-  memory_free_us_.resize(std::max(memory_free_us_.size(), static_cast<size_t>(node) + 1), 0);
 }
 
 Workers::Span Workers::work(size_t rank, const Plan& plan, const Step& step, double now_us) {
@@ -108,7 +113,7 @@ Workers::Span Workers::work(size_t rank, const Plan& plan, const Step& step, dou
   }
   const Span span = take_cpu(rank, now_us, service);
   if (machine_.memory.node_bytes_per_us > 0 && worker.large_share > 0) {
-    double& free = memory_free_us_[static_cast<size_t>(worker.node)];
+    double& free = nodes_[static_cast<size_t>(worker.node)].memory_free_us;
     const double rate = machine_.memory.node_bytes_per_us * worker.speed;
     free = std::max(free, span.start_us) + bytes * sources * worker.large_share / rate;
     double& cpu = cpu_free_us_[worker.thread];

@@ -97,6 +97,12 @@ class Workers {
     double out_free_us = 0, in_free_us = 0;  // its link inside the node, where engines use it
   };
 
+  struct Node {
+    int ranks = 0;                  // added so far
+    size_t thread = 0, device = 0;  // of the rank that was added last
+    double memory_free_us = 0;
+  };
+
   Span work_on_engine(size_t rank, const plan::Plan& plan, const plan::Step& step, double now_us);
   /// Whether all that a rank's copy reads is in the memory of its own device.
   bool all_on_device(size_t rank, const plan::Plan& plan, const plan::Step& step) const;
@@ -125,8 +131,7 @@ class Workers {
   std::vector<double> cpu_free_us_;     // by thread
   std::vector<double> engines_;         // when each is free, rank by rank
   std::vector<double> device_free_us_;  // its copy engine, by device
-  std::vector<int> ranks_added_;        // by node
-  std::vector<double> memory_free_us_;  // by node
+  std::vector<Node> nodes_;
 };
 
 }  // namespace weft::model

@@ -312,11 +312,12 @@ Result<bool> DeviceRun::poll() {
     moved = *learned;
   }
   std::vector<PendingArrival> arrived;
-  WEFT_TRY(side_copies_.poll(arrived));
+  const Status polled = side_copies_.poll(arrived);
   for (const PendingArrival& arrival : arrived) {
     op_.progress.arrived[arrival.number] = 1;
     executor_.host_blocks().give(arrival.block);
   }
+  WEFT_TRY(polled);
   moved |= !arrived.empty();
   if (!ticket_.valid()) return moved;
   auto done = ticket_.done();

@@ -44,6 +44,8 @@ Status clear(DeviceExecutor& executor, std::byte* data, size_t bytes) {
 Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, int rank, int ranks) {
   if (ranks > static_cast<int>(cuda::kPlanRanks))
     return fail(Code::unsupported, "a plan kernel serves at most {} ranks", cuda::kPlanRanks);
+  WEFT_TRY(
+      executor.device().why_no_memory_operations().in("a plan kernel waits in its stream for its peers"));
   auto kernels = cuda::PlanKernels::of(executor.device());
   if (!kernels) return kernels.status();
   std::shared_ptr<PlanPath> path(new PlanPath(executor, rank, ranks));
@@ -74,29 +76,43 @@ PlanPath::~PlanPath() {
   const cuda::Scope scope(executor_.device());
   if (host_ && load(host_->ended) < launched_) (void)new auto(std::move(mappings_));
   if (last_) (void)(*cuda::driver())->event_destroy(last_);
-  executor_.device_blocks().retire(control_);
-  executor_.host_blocks().retire(words_);
+  if (offered_) executor_.device_blocks().retire(control_);
+  else executor_.device_blocks().give(control_);
+  if (launched_ > 0) executor_.host_blocks().retire(words_);
+  else executor_.host_blocks().give(words_);
 }
 
 Result<PlanPath::Offer> PlanPath::offer() {
   auto control = executor_.exporter().describe(control_.data, sizeof(cuda::PlanControl), true);
   if (!control) return control.status();
-  return Offer{control->process, executor_.device().uuid(), *control};
+  offered_ = true;
+  return Offer{control->process, executor_.device().uuid(), kernels_->resident_blocks(), *control};
+}
+
+Result<uint32_t> PlanPath::most_blocks(std::span<const Offer> offers) {
+  uint32_t most = std::min(kMostBlocks, cuda::kPlanBlocks);
+  for (const Offer& a : offers) {
+    if (a.resident_blocks == 0)
+      return fail(Code::unsupported, "rank {} has no plan kernels", &a - offers.data());
+    uint32_t sharing = 0;
+    for (const Offer& b : offers) {
+      if (std::memcmp(&a.device, &b.device, sizeof a.device) != 0) continue;
+      ++sharing;
+      if (a.process != b.process)
+        return fail(Code::unsupported, "processes share a device, which takes turns between them");
+    }
+    most = std::min(most, a.resident_blocks / 2 / sharing);
+    if (most == 0)
+      return fail(Code::unsupported, "{} ranks share a device with room for {} blocks", sharing,
+                  a.resident_blocks);
+  }
+  return most;
 }
 
 Status PlanPath::connect(std::span<const Offer> offers) {
-  uint32_t sharing = 0;
-  for (const Offer& a : offers) {
-    const bool here = std::memcmp(&a.device, &executor_.device().uuid(), sizeof a.device) == 0;
-    sharing += here;
-    for (const Offer& b : offers)
-      if (std::memcmp(&a.device, &b.device, sizeof a.device) == 0 && a.process != b.process)
-        return fail(Code::unsupported, "processes share a device, which takes turns between them");
-  }
-  most_blocks_ = kernels_->resident_blocks() / 2 / std::max(1u, sharing);
-  if (most_blocks_ == 0)
-    return fail(Code::unsupported, "{} ranks share a device with room for {} blocks", sharing,
-                kernels_->resident_blocks());
+  const auto most = most_blocks(offers);
+  if (!most) return most.status();
+  most_blocks_ = *most;
   peers_.assign(offers.size(), {});
   for (size_t rank = 0; rank < offers.size(); ++rank) {
     std::byte* control = control_.data;
@@ -118,8 +134,7 @@ Status PlanPath::connect(std::span<const Offer> offers) {
 
 uint32_t PlanPath::blocks_for(uint64_t bytes) const {
   const uint64_t wanted = (bytes + kBytesOfBlock - 1) / kBytesOfBlock;
-  return static_cast<uint32_t>(
-      std::clamp<uint64_t>(wanted, 1, std::min({most_blocks_, kMostBlocks, cuda::kPlanBlocks})));
+  return static_cast<uint32_t>(std::clamp<uint64_t>(wanted, 1, most_blocks_));
 }
 
 const PlanPath::Served* PlanPath::find_or_make(const Call& call, const plan::Request& request) {

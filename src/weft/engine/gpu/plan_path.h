@@ -4,8 +4,8 @@
 // ended, or has waited too long.
 //
 // A communicator has one if every rank asks for it (WEFT_CUDA_KERNEL), all are on one node and reach each
-// other's memory, ranks that share a device are threads of one process, and the device has room for the
-// kernels of all of them at once. Calls that it does not serve go step by step.
+// other's memory, ranks that share a device are threads of one process, and streams may wait on the device,
+// which has room for the kernels of all of them at once. Calls that it does not serve go step by step.
 //
 // Thread safety: under the context's lock, and inside a cuda::Scope of its device.
 #pragma once
@@ -31,8 +31,12 @@ class PlanPath {
   struct Offer {
     uint64_t process = 0;  // as in SharedMemory
     cuda::Uuid device{};
+    uint32_t resident_blocks = 0;  // of its device; 0: the rank has no kernels
     cuda::SharedMemory control;
   };
+  /// The most blocks of a kernel, from the offers of all ranks: every rank cuts its calls alike. Errors:
+  /// unsupported, with the reason.
+  static Result<uint32_t> most_blocks(std::span<const Offer> offers);
 
   /// Of rank `rank` of `ranks`. Errors: unsupported, unhandled_cuda_error, out_of_memory.
   static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, int rank, int ranks);
@@ -43,6 +47,8 @@ class PlanPath {
   Result<Offer> offer();
   /// Reaches the memory of all ranks, whose offers these are. Errors: unsupported, with the reason.
   Status connect(std::span<const Offer> offers);
+  /// No rank will launch a kernel, since one of them cannot: the control memory can be used again.
+  void withdraw() { offered_ = false; }
 
   /// How a call is done.
   struct Served {
@@ -83,6 +89,7 @@ class PlanPath {
   uint32_t most_blocks_ = 0;  // of one kernel
   Status why_not_;
   bool left_ = false;
+  bool offered_ = false;               // kernels of peers may write to the control memory
   uint64_t launched_ = 0;              // epochs
   cuda::EventHandle* last_ = nullptr;  // recorded behind the last launch
   void* last_stream_ = nullptr;

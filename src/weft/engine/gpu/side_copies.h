@@ -46,7 +46,7 @@ class SideCopies {
   /// Puts an event behind what has been added since the last time.
   Status mark();
   /// Looks at the events. Puts whose copies are done become ready; arrivals whose copies are done are added
-  /// to `arrived`. Errors: those of the work.
+  /// to `arrived`, before an error too: their blocks are the caller's. Errors: those of the work.
   Status poll(std::vector<PendingArrival>& arrived);
   /// Puts that can be handed to their transports. The caller removes those that are.
   std::vector<PendingPut>& ready() { return ready_; }

@@ -91,6 +91,12 @@ std::vector<int> StepProgress::awaited_peers(const PlanTables& tables) const {
 bool StepProgress::deals_with(int rank, const PlanTables& tables) const {
   const plan::Plan& plan = tables.plan;
   for (size_t lane = 0; lane < lanes.size(); ++lane) {
+    // A put of GPU memory may still wait for its copy when its lane has gone on.
+    for (uint32_t i = plan.lane_begin[lane]; puts_open > 0 && i < lanes[lane].next; ++i) {
+      const StepId id = plan.lane_steps[i];
+      const int32_t put = tables.put_of_step[id];
+      if (put >= 0 && !completions[put].done && plan.steps[id].peer == rank) return true;
+    }
     for (uint32_t i = lanes[lane].next; i < plan.lane_begin[lane + 1]; ++i) {
       const Step& step = plan.steps[plan.lane_steps[i]];
       if (step.peer != rank) continue;

@@ -63,7 +63,7 @@ struct StepProgress {
   /// The peers that are waited for right now: for their notifications, for room to send to them, or for a put
   /// to them that is under way. In ascending order.
   std::vector<int> awaited_peers(const PlanTables& tables) const;
-  /// Whether `rank` has yet to be heard from, or to be sent to.
+  /// Whether `rank` has yet to be heard from, or to be sent to, or a put to it is under way.
   bool deals_with(int rank, const PlanTables& tables) const;
 
  private:
