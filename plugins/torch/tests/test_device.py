@@ -9,6 +9,8 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import _get_work_registry_size
+from torch.distributed._functional_collectives import allow_inflight_collective_as_graph_input_ctx
 
 import stand_in
 import test_collectives
@@ -200,6 +202,25 @@ def rank_futures_have_streams():
     assert chained.wait().cpu().eq(3).all()
 
 
+def rank_works_that_were_waited_for_leave_torch():
+    """torch keeps a Work for programs of torch.compile until somebody waits for it, by its stream or by Python."""
+    with allow_inflight_collective_as_graph_input_ctx():
+        for wait in ("wait", "synchronize"):
+            work = dist.all_reduce(full(10, 1), async_op=True)
+            assert _get_work_registry_size() == 1
+            getattr(work, wait)()
+            assert _get_work_registry_size() == 0
+
+
+def rank_a_future_before_the_end_of_coalesced_calls():
+    group, tensor = dist.group.WORLD, full(10, 1)
+    group._start_coalescing(torch.device(DEVICE))
+    work = group.allreduce([tensor])
+    raises(dist.DistBackendError, ["weft:all_reduce", "coalesced calls"], work.get_future)
+    group._end_coalescing(torch.device(DEVICE)).wait()
+    assert work.get_future().wait()[0].cpu().eq(2).all()
+
+
 def rank_waits_with_a_timeout():
     rank = dist.get_rank()
     tensor = full(10, 1)
@@ -231,7 +252,8 @@ def rank_barrier_blocks_the_host():
 
 @pytest.mark.parametrize("function", [
     rank_works_are_in_stream_order, rank_collectives_and_computation_overlap, rank_a_missing_wait_shows,
-    rank_works_keep_their_tensors, rank_futures_have_streams, rank_waits_with_a_timeout, rank_barrier_blocks_the_host],
+    rank_works_keep_their_tensors, rank_futures_have_streams, rank_works_that_were_waited_for_leave_torch,
+    rank_a_future_before_the_end_of_coalesced_calls, rank_waits_with_a_timeout, rank_barrier_blocks_the_host],
     ids=lambda each: each.__name__[5:])
 def test_streams(ranks, function):
     ranks(2).call(function)
