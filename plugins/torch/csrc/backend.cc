@@ -38,6 +38,7 @@ bool WeftBackend::is_on_host(const at::Tensor& tensor, const char* what) const {
 void WeftBackend::locate(Operation& made, const at::Tensor& tensor, const char* what) {
   made.comm = comm_;
   if (is_on_host(tensor, what)) return;
+  check_open();
   made.device = tensor.device();
   made.on_device = device_->communicator(tensor.device(), what);
   made.comm = made.on_device->get();
@@ -48,6 +49,7 @@ int WeftBackend::locate_message(Operation& made, const at::Tensor& tensor, int p
     locate(made, tensor, what);
     return peer;
   }
+  check_open();
   int in_it = peer;
   made.device = tensor.device();
   made.on_device = device_->communicator_with(tensor.device(), peer, what, &in_it);

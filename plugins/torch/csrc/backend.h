@@ -94,7 +94,9 @@ class WeftBackend final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all) override;
 
-  // Children share this group's connections; ranks outside them have nothing to do.
+  // Children share this group's connections, on the device too if it is connected; ranks outside them have
+  // nothing to do. The ranks of a child call in one order. torch's store is not used: its prefix may differ
+  // among them.
   c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
                                     const std::vector<int>& ranks,
                                     const c10::intrusive_ptr<Options>& options) override;

@@ -14,8 +14,10 @@ namespace weft_torch {
 
 namespace {
 
+// Meets through the store. A rank cannot tell at a later use whether the others' lenders still lend.
 Membership with_prefix(const Membership& group, const std::string& prefix) {
   Membership made = group;
+  made.lender = nullptr;
   made.store = c10::make_intrusive<c10d::PrefixStore>(prefix, group.store);
   return made;
 }
@@ -38,45 +40,62 @@ void DeviceGroup::use(c10::Device device, const char* what) {
 }
 
 void DeviceGroup::connect_now(c10::Device device, Lender& lender) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    connected_at_once_ = true;
+  std::unique_lock<std::mutex> lock(mutex_);
+  use(device, "The group's device");
+  connected_at_once_ = true;
+  Membership group = with_prefix(group_, "device");
+  group.lender = group_.lender;
+  lender.lend(made(lock, comm_, group)->get(), device.index());
+}
+
+std::shared_ptr<DeviceComm> DeviceGroup::made(std::unique_lock<std::mutex>& lock, Slot& slot,
+                                              const Membership& group) {
+  made_.wait(lock, [&slot] { return !slot.being_made; });
+  if (ended_) std::rethrow_exception(backend_error(kAborted));
+  if (slot.comm) return slot.comm;
+  slot.being_made = true;
+  const auto timeout = timeout_;
+  const c10::Device device = *device_;
+  std::shared_ptr<DeviceComm> comm;
+  std::exception_ptr thrown;
+  lock.unlock();
+  try {
+    comm = std::make_shared<DeviceComm>(make_communicator(group, timeout, device.index()));
+  } catch (...) {
+    thrown = std::current_exception();
   }
-  lender.lend(communicator(device, "The group's device")->get(), device.index());
+  lock.lock();
+  slot.being_made = false;
+  made_.notify_all();
+  if (thrown) std::rethrow_exception(thrown);
+  if (ended_) {
+    comm->end(reason_to_abort_);
+    std::rethrow_exception(backend_error(kAborted));
+  }
+  if (timeout != timeout_) comm->set_timeout(timeout_.count() / 1000.0);
+  slot.comm = comm;
+  return comm;
 }
 
 std::shared_ptr<DeviceComm> DeviceGroup::communicator(c10::Device device, const char* what) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   use(device, what);
-  if (!comm_) {
-    comm_ = std::make_shared<DeviceComm>(
-        make_communicator(with_prefix(group_, "device"), timeout_, device.index()));
-  }
-  return comm_;
+  return made(lock, comm_, with_prefix(group_, "device"));
 }
 
 std::shared_ptr<DeviceComm> DeviceGroup::communicator_with(c10::Device device, int peer, const char* what,
                                                            int* peer_in_it) {
   *peer_in_it = peer;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    use(device, what);
-    if (!connected_at_once_ && peer != group_.rank) {
-      *peer_in_it = peer < group_.rank ? 0 : 1;
-      std::shared_ptr<DeviceComm>& pair = pairs_[peer];
-      if (!pair) {
-        const std::string ranks = c10::str(std::min(peer, group_.rank), " and ", std::max(peer, group_.rank));
-        Membership two = with_prefix(group_, "device, ranks " + ranks);
-        two.rank = 1 - *peer_in_it;
-        two.size = 2;
-        two.name += ": ranks " + ranks;
-        two.lender = nullptr;
-        pair = std::make_shared<DeviceComm>(make_communicator(two, timeout_, device.index()));
-      }
-      return pair;
-    }
-  }
-  return communicator(device, what);
+  std::unique_lock<std::mutex> lock(mutex_);
+  use(device, what);
+  if (connected_at_once_ || peer == group_.rank) return made(lock, comm_, with_prefix(group_, "device"));
+  *peer_in_it = peer < group_.rank ? 0 : 1;
+  const std::string ranks = c10::str(std::min(peer, group_.rank), " and ", std::max(peer, group_.rank));
+  Membership two = with_prefix(group_, "device, ranks " + ranks);
+  two.rank = 1 - *peer_in_it;
+  two.size = 2;
+  two.name += ": ranks " + ranks;
+  return made(lock, pairs_[peer], two);
 }
 
 DeviceGroup::Queue& DeviceGroup::queue(const QueueKey& key) {
@@ -193,9 +212,9 @@ bool DeviceGroup::any_in_flight() {
 std::vector<std::shared_ptr<DeviceComm>> DeviceGroup::all() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<std::shared_ptr<DeviceComm>> made;
-  if (comm_) made.push_back(comm_);
+  if (comm_.comm) made.push_back(comm_.comm);
   for (const auto& [peer, pair] : pairs_) {
-    if (pair) made.push_back(pair);
+    if (pair.comm) made.push_back(pair.comm);
   }
   return made;
 }
@@ -217,7 +236,7 @@ void DeviceGroup::set_timeout(std::chrono::milliseconds timeout) {
 
 std::shared_ptr<DeviceComm> DeviceGroup::connected() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return connected_at_once_ ? comm_ : nullptr;
+  return connected_at_once_ ? comm_.comm : nullptr;
 }
 
 void DeviceGroup::take(c10::Device device, weftComm_t comm, Lender& lender) {
@@ -225,12 +244,17 @@ void DeviceGroup::take(c10::Device device, weftComm_t comm, Lender& lender) {
     const std::lock_guard<std::mutex> lock(mutex_);
     device_ = device;
     connected_at_once_ = true;
-    comm_ = std::make_shared<DeviceComm>(comm);
+    comm_.comm = std::make_shared<DeviceComm>(comm);
   }
   lender.lend(comm, device.index());
 }
 
 void DeviceGroup::end(const char* reason_to_abort) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ended_ = true;
+    reason_to_abort_ = reason_to_abort;
+  }
   for (const auto& comm : all()) comm->end(reason_to_abort);
   sweep();
 }

@@ -12,6 +12,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
@@ -39,8 +40,9 @@ class DeviceGroup {
 
   // Makes the communicator now, as all ranks do, so that groups of some ranks can borrow from `lender`.
   void connect_now(c10::Device device, Lender& lender);
-  // The group's communicator. The first call is a collective unless connect_now() came before. Throws
-  // ValueError if the group is on another device of this rank.
+  // The group's communicator. The first call is a collective, which meets through the store, unless
+  // connect_now() came before. Throws ValueError if the group is on another device of this rank, and
+  // DistBackendError after end().
   std::shared_ptr<DeviceComm> communicator(c10::Device device, const char* what);
   // For messages that are no part of coalesced calls: without connect_now() a communicator of the two ranks,
   // since the others may have nothing to do. `*peer_in_it` is what it calls the peer.
@@ -67,10 +69,19 @@ class DeviceGroup {
     std::deque<std::shared_ptr<InFlight>> in_flight;  // what may be
   };
 
+  // A communicator, which one thread makes without mutex_, since ranks may come late.
+  struct Slot {
+    bool being_made = false;
+    std::shared_ptr<DeviceComm> comm;  // null until it is made
+  };
+
   void use(c10::Device device, const char* what);  // holding mutex_
-  Queue& queue(const QueueKey& key);               // holding mutex_
+  // Makes it unless it is there, or waits for the thread that does. `lock` holds mutex_, also afterwards.
+  std::shared_ptr<DeviceComm> made(std::unique_lock<std::mutex>& lock, Slot& slot, const Membership& group);
+  Queue& queue(const QueueKey& key);  // holding mutex_
   // Lets go of operations that are over.
   void sweep();
+  // Those that are made.
   std::vector<std::shared_ptr<DeviceComm>> all() const;
 
   const c10::impl::VirtualGuardImpl impl_;
@@ -79,9 +90,12 @@ class DeviceGroup {
   std::chrono::milliseconds timeout_;
   std::optional<c10::Device> device_;
   bool connected_at_once_ = false;
-  std::shared_ptr<DeviceComm> comm_;
-  std::map<int, std::shared_ptr<DeviceComm>> pairs_;  // by the peer's rank
+  bool ended_ = false;
+  const char* reason_to_abort_ = nullptr;  // what end() was given
+  Slot comm_;
+  std::map<int, Slot> pairs_;  // by the peer's rank
   std::map<QueueKey, Queue> queues_;
+  std::condition_variable made_;  // a Slot is not being made any more
 };
 
 }  // namespace weft_torch

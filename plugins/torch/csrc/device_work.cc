@@ -99,6 +99,7 @@ void DeviceWork::synchronize() {
   const c10::impl::VirtualGuardImpl device(end.device_type());
   end.block(device.getStream(end.device()));
   in_flight_->let_go();
+  leave_registry(*this);
 }
 
 bool DeviceWork::wait(std::chrono::milliseconds timeout) {

@@ -70,8 +70,12 @@ class DeviceWork final : public c10d::Work {
   // end, for so long at most.
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override;
-  // Complete at once; its value, the list of output tensors, is ready when the stream is.
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  // Complete at once; its value, the list of output tensors, is ready when the stream is. Throws for a Work
+  // of coalesced calls before their end.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    check_issued();
+    return future_;
+  }
   std::vector<at::Tensor> result() override { return outputs_; }
   uint64_t getSequencenumber() const override { return sequence_number_; }
 

@@ -175,12 +175,11 @@ void WeftBackend::dump(const std::string& path) {
   }
 }
 
-c10::intrusive_ptr<c10d::Backend> WeftBackend::split(const c10::intrusive_ptr<c10d::Store>& store,
+c10::intrusive_ptr<c10d::Backend> WeftBackend::split(const c10::intrusive_ptr<c10d::Store>&,
                                                      const std::vector<int>& ranks,
                                                      const c10::intrusive_ptr<Options>& options) {
   check_open();
-  Membership group{store,   -1,   static_cast<int>(ranks.size()), options_->group_name + ":split",
-                   lender_, ranks};
+  Membership group{nullptr, -1, static_cast<int>(ranks.size()), group_.name + ":split", lender_, ranks};
   std::vector<uint64_t> global_ranks;
   for (size_t i = 0; i < ranks.size(); ++i) {
     check_root(ranks[i], "A rank of the split");
@@ -189,18 +188,24 @@ c10::intrusive_ptr<c10d::Backend> WeftBackend::split(const c10::intrusive_ptr<c1
     if (ranks[i] == rank_) group.rank = static_cast<int>(i);
   }
   if (group.rank < 0) return nullptr;
+  // torch's own name of the group, and with it its store, depends on how many groups a rank is in.
+  group.name = lender_->numbered(group.name);
+  group.store = c10::make_intrusive<c10d::PrefixStore>(group.name, group_.store->clone());
   const auto timeout = options ? options->timeout : std::chrono::milliseconds(timeout_ms_);
   weftComm_t comm = make_communicator(group, timeout, WEFT_DEVICE_HOST);
   auto child_options = make_options(timeout, group.name, std::move(global_ranks));
   auto type = device_ ? std::make_optional(device_->type()) : std::nullopt;
-  return c10::make_intrusive<WeftBackend>(std::move(group), comm, std::move(child_options), type);
+  auto child = c10::make_intrusive<WeftBackend>(std::move(group), comm, std::move(child_options), type);
+  // Now, since ranks may use their groups on the device in different orders.
+  if (device_ && device_->connected()) child->device_->connect_now(*device_->device(), *child->lender_);
+  return child;
 }
 
 c10::intrusive_ptr<c10d::Backend> WeftBackend::shrink(const std::vector<int64_t>& excluded, int flags,
                                                       const c10::intrusive_ptr<Options>& options) {
   check_open();
   std::vector<int> out;
-  std::string name = options_->group_name + ":shrunk";
+  std::string name = group_.name + ":shrunk";
   for (const int64_t rank : excluded) {
     check_root(rank, "A rank to exclude");
     out.push_back(static_cast<int>(rank));
@@ -218,6 +223,8 @@ c10::intrusive_ptr<c10d::Backend> WeftBackend::shrink(const std::vector<int64_t>
     return child;
   };
   Membership group{c10::make_intrusive<c10d::PrefixStore>(name, group_.store), 0, 0, name, nullptr, {}};
+  constexpr int kAbortFirst = 1;
+  if ((flags & kAbortFirst) != 0 && device_ && !device_->connected()) device_->end(kAbortReason);
   const weftComm_t child = shrunk(comm_);
   weftCommUserRank(child, &group.rank);
   weftCommCount(child, &group.size);

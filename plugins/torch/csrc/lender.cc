@@ -38,6 +38,11 @@ void Lender::close() {
   host_ = on_device_ = nullptr;
 }
 
+std::string Lender::numbered(const std::string& name) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return name + " number " + std::to_string(made_[name]++);
+}
+
 weftComm_t Lender::make(const std::vector<int>& ranks, const std::string& name, const weftConfig_t& config) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const bool of_host = config.device == WEFT_DEVICE_HOST;

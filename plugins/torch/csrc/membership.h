@@ -28,6 +28,9 @@ class Lender {
   static std::shared_ptr<Lender> of_the_process(int rank);
   static void set_of_the_process(const std::shared_ptr<Lender>& lender);
   int size() const { return size_; }
+  // A name that no other group of these ranks has: with how many there have been of it. The ranks of a group
+  // ask in the same order.
+  std::string numbered(const std::string& name);
 
   // The communicator on host memory, or on a device. On a device only one that every rank is sure to have
   // when a group of some ranks is made: it was connected before the group was used.
@@ -43,7 +46,7 @@ class Lender {
   std::mutex mutex_;  // guards what follows
   weftComm_t host_ = nullptr;
   weftComm_t on_device_ = nullptr;
-  std::map<std::string, uint64_t> made_;  // how many groups of a name and ranks there have been
+  std::map<std::string, uint64_t> made_;  // how many groups there have been, by name and ranks
 };
 
 // One rank's place in a group, and the ways to the others.

@@ -25,6 +25,11 @@ std::string not_complete(const char* title, uint64_t number, int rank, std::chro
                   " ms; it goes on, so its tensors may still change. A longer timeout would wait for it.");
 }
 
+void leave_registry(c10d::Work& work) {
+  if (!c10d::allow_inflight_collective_as_graph_input()) return;
+  c10d::unregister_work(c10::intrusive_ptr<c10d::Work>::unsafe_reclaim_from_nonowning(&work));
+}
+
 WeftWork::WeftWork(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
                    std::vector<at::Tensor> outputs, uint64_t sequence_number)
     : Work(rank, type, title, inputs),
@@ -57,10 +62,7 @@ bool WeftWork::wait(std::chrono::milliseconds timeout) {
   }
   if (exception_) std::rethrow_exception(exception_);
   lock.unlock();
-  // Programs for torch.compile have torch keep Works until somebody waits for them.
-  if (c10d::allow_inflight_collective_as_graph_input()) {
-    c10d::unregister_work(c10::intrusive_ptr<c10d::Work>::unsafe_reclaim_from_nonowning(this));
-  }
+  leave_registry(*this);
   return true;
 }
 

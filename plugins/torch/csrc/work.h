@@ -26,6 +26,10 @@ inline constexpr const char* kAborted =
 // A wait is over before the operation is.
 std::string not_complete(const char* title, uint64_t number, int rank, std::chrono::milliseconds waited);
 
+// Programs for torch.compile have torch keep Works until somebody waits for them. A Work that was waited for
+// leaves torch's registry.
+void leave_registry(c10d::Work& work);
+
 // Thread safety: every function may be called from any thread; complete() and part_complete() by its owner.
 class WeftWork final : public c10d::Work {
  public:

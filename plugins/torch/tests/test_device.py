@@ -4,11 +4,14 @@ Nothing here says that a GPU does the same.
 """
 import datetime
 import os
+import threading
 import time
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import _get_work_registry_size
+from torch.distributed._functional_collectives import allow_inflight_collective_as_graph_input_ctx
 
 import stand_in
 import test_collectives
@@ -200,6 +203,25 @@ def rank_futures_have_streams():
     assert chained.wait().cpu().eq(3).all()
 
 
+def rank_works_that_were_waited_for_leave_torch():
+    """torch keeps a Work for programs of torch.compile until somebody waits for it, by its stream or by Python."""
+    with allow_inflight_collective_as_graph_input_ctx():
+        for wait in ("wait", "synchronize"):
+            work = dist.all_reduce(full(10, 1), async_op=True)
+            assert _get_work_registry_size() == 1
+            getattr(work, wait)()
+            assert _get_work_registry_size() == 0
+
+
+def rank_a_future_before_the_end_of_coalesced_calls():
+    group, tensor = dist.group.WORLD, full(10, 1)
+    group._start_coalescing(torch.device(DEVICE))
+    work = group.allreduce([tensor])
+    raises(dist.DistBackendError, ["weft:all_reduce", "coalesced calls"], work.get_future)
+    group._end_coalescing(torch.device(DEVICE)).wait()
+    assert work.get_future().wait()[0].cpu().eq(2).all()
+
+
 def rank_waits_with_a_timeout():
     rank = dist.get_rank()
     tensor = full(10, 1)
@@ -223,7 +245,6 @@ def rank_barrier_blocks_the_host():
     dist.all_reduce(tensor)
     held = device.Held()
     work = dist.all_reduce(tensor, async_op=True)
-    import threading
     threading.Timer(0.3, held.release).start()
     dist.barrier()
     assert work.is_completed() and torch.accelerator.current_stream().query()
@@ -231,7 +252,8 @@ def rank_barrier_blocks_the_host():
 
 @pytest.mark.parametrize("function", [
     rank_works_are_in_stream_order, rank_collectives_and_computation_overlap, rank_a_missing_wait_shows,
-    rank_works_keep_their_tensors, rank_futures_have_streams, rank_waits_with_a_timeout, rank_barrier_blocks_the_host],
+    rank_works_keep_their_tensors, rank_futures_have_streams, rank_works_that_were_waited_for_leave_torch,
+    rank_a_future_before_the_end_of_coalesced_calls, rank_waits_with_a_timeout, rank_barrier_blocks_the_host],
     ids=lambda each: each.__name__[5:])
 def test_streams(ranks, function):
     ranks(2).call(function)
@@ -309,6 +331,86 @@ def rank_late_groups():
 
 def test_groups_that_meet_late(ranks):
     ranks(3).call(rank_late_groups)
+
+
+def rank_splits_of_the_same_ranks():
+    """Two splits of the same ranks, which each rank uses first in another order; their data stays apart."""
+    rank, device = dist.get_rank(), torch.device(DEVICE)
+    # The ranks may name a split differently: torch.distributed.split_group() counts the groups that a rank is in.
+    halves = [dist.group.WORLD.split_group([0, 1], group_name=name) for name in ("both", "both", f"of rank {rank}")]
+    backends = [half._get_backend(device) for half in halves]
+    tensors = [full(100, 10**number) for number in range(3)]
+    works = [backends[number].allreduce([tensors[number]]) for number in ([0, 1, 2] if rank == 0 else [2, 1, 0])]
+    for work in works:
+        work.wait()
+    assert [each[0].item() for each in tensors] == [2, 20, 200]
+    for half in halves:
+        half.shutdown()
+
+
+def test_splits_of_the_same_ranks_are_used_in_any_order(ranks):
+    ranks(2, stand_in.eagerly).call(rank_splits_of_the_same_ranks)
+
+
+def rank_splits_that_meet_late():
+    """Without device_id splits of the same ranks meet through the store, under names of their own."""
+    rank, device = dist.get_rank(), torch.device(DEVICE)
+    halves = [dist.group.WORLD.split_group([0, 1], group_name=f"of rank {rank}") for _ in range(2)]
+    backends, threads = [half._get_backend(device) for half in halves], []
+    tensors = [full(100, 10**number) for number in range(2)]
+    for number in ([0, 1] if rank == 0 else [1, 0]):
+        threads.append(threading.Thread(target=lambda n=number: backends[n].allreduce([tensors[n]]).wait()))
+        threads[-1].start()
+        time.sleep(0.1)
+    for thread in threads:
+        thread.join()
+    assert [each[0].item() for each in tensors] == [2, 20]
+    for half in halves:
+        half.shutdown()
+
+
+def test_splits_of_the_same_ranks_that_meet_late(ranks):
+    ranks(2).call(rank_splits_that_meet_late)
+
+
+def rank_aborts_while_its_communicator_is_made():
+    """Rank 1 comes to the store after rank 0's abort, which does not wait for it; nor does set_timeout()."""
+    if dist.get_rank() == 1:
+        store().wait(["aborted"])
+        return
+    backend, tensor, seen = dist.group.WORLD._get_backend(torch.device(DEVICE)), full(10, 1), []
+
+    def reduce():
+        try:
+            dist.all_reduce(tensor)
+        except RuntimeError as error:
+            seen.append(error)
+    backend.set_timeout(datetime.timedelta(seconds=4))
+    thread = threading.Thread(target=reduce)
+    thread.start()
+    time.sleep(1)  # now it waits for rank 1 in the store
+    backend.set_timeout(datetime.timedelta(seconds=60))
+    dist.group.WORLD.abort()
+    assert thread.is_alive(), "it waits for rank 1 still"
+    thread.join()
+    assert len(seen) == 1
+    store().set("aborted", "")
+
+
+def rank_shrinks_a_group_with_work_in_flight():
+    """With flag 1, what is in flight on a device that device_id did not name ends, too."""
+    tensor = full(1000, 1)
+    dist.all_reduce(tensor)
+    dist.barrier()
+    if dist.get_rank() == 1:
+        store().wait(["shrunk"])
+        return
+    work = dist.all_reduce(tensor, async_op=True)
+    dist.group.WORLD._get_backend(torch.device(DEVICE)).shrink([1], 1)
+    raises(dist.DistBackendError, ["abort"], work.wait)
+    torch.accelerator.current_stream().synchronize()
+    raises(dist.DistBackendError, ["abort"], dist.all_reduce, tensor)
+    store().set("shrunk", "")
 
 
 def rank_shrinks_on_the_device():
@@ -415,7 +517,8 @@ def rank_aborts():
     raises(dist.DistBackendError, ["init_process_group"], dist.all_reduce, tensor)
 
 
-@pytest.mark.parametrize("function", [rank_late_for_the_deadline, rank_aborts], ids=lambda each: each.__name__[5:])
+@pytest.mark.parametrize("function", [rank_late_for_the_deadline, rank_aborts, rank_aborts_while_its_communicator_is_made,
+                                      rank_shrinks_a_group_with_work_in_flight], ids=lambda each: each.__name__[5:])
 def test_failures(environment, function):
     made = Ranks(2, environment=environment, prepare=stand_in.lazily)
     try:
