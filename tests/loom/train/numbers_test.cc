@@ -183,10 +183,8 @@ TEST_F(Numbers, AReportOfALongRunIsSmallAndHasItsExtremes) {
   records[54'322].loss = 1;
   const std::string long_run = page(records.size()), short_run = page(1000);
   EXPECT_LT(long_run.size(), short_run.size() + 100'000);
-  const auto x = [](double step) { return fmt::format("{:.1f}", 60 + (step - 1) / 99'999 * 800); };
-  EXPECT_NE(long_run.find(x(54'322) + ",10.0 "), std::string::npos);
-  EXPECT_NE(long_run.find(x(54'323) + ",230.0 "), std::string::npos);
-  EXPECT_NE(long_run.find(">step 100000<"), std::string::npos);
+  EXPECT_NE(long_run.find("[54322.0,9.0]"), std::string::npos);
+  EXPECT_NE(long_run.find("[54323.0,1.0]"), std::string::npos);
 }
 
 }  // namespace
