@@ -289,21 +289,20 @@ namespace {
 
 /// The cores of this rank's machine, or of its control group, and who shares them.
 Result<program::SharedCores> find_shared_cores(const engine::Groups& groups, int threads) {
-  const GroupLimit quota = cpu_limit();
-  const Result<Sharers> sharers = find_sharers(groups.world(), quota);
-  LOOM_TRY(sharers.status());
-  program::SharedCores shared{sharers->of_machine, static_cast<double>(std::thread::hardware_concurrency()),
-                              threads};
-  if (quota.limited) shared.cores = std::min(shared.cores, quota.amount);
+  const Result<std::vector<uint64_t>> machines = groups.gather(machine_id());
+  LOOM_TRY(machines.status());
+  const auto ranks = static_cast<int>(std::count(machines->begin(), machines->end(), machine_id()));
+  program::SharedCores shared{ranks, static_cast<double>(std::thread::hardware_concurrency()), threads};
+  if (const GroupLimit quota = cpu_limit(); quota.limited)
+    shared.cores = std::min(shared.cores, quota.amount);
   return shared;
 }
 
 /// Whether all ranks have rates: one that has none must not measure while the others go on.
 Result<bool> all_have(bool own, const engine::Groups& groups) {
-  int has = own ? 1 : 0;
-  if (groups.world() != nullptr)
-    LOOM_TRY_WEFT(weftAllReduce(&has, &has, 1, weftInt32, weftMin, groups.world(), nullptr));
-  return has == 1;
+  const Result<int64_t> lacking = groups.most(own ? 0 : 1);
+  LOOM_TRY(lacking.status());
+  return *lacking == 0;
 }
 
 }  // namespace
