@@ -8,7 +8,8 @@ import typing
 
 HERE = pathlib.Path(__file__).resolve().parent
 # What CMake needs to build the library alone; an sdist has them in the folder weft.
-SOURCES = ["CMakeLists.txt", "LICENSE", "cmake", "include", "src/weft", "tools", "plugins/nccl_net", "plugins/nccl_shim"]
+SOURCES = ["CMakeLists.txt", "LICENSE", "cmake", "include", "src/weft", "tools", "plugins/nccl_net", "plugins/nccl_shim",
+           "share/pages"]
 OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DWEFT_TESTS=OFF", "-DWEFT_PERF=OFF", "-DLOOM=OFF"]
 
 
