@@ -1,5 +1,5 @@
-# Tests are many small files, each of which takes longer to read its headers than to compile. So eight are compiled as one, which
-# halves the time of a first build. Whoever edits tests builds quicker with -DWEFT_TOGETHER=OFF, which compiles each alone.
+# Tests are many small files, each of which takes longer to read its headers than to compile. So eight are compiled as one.
+# Whoever edits tests builds quicker with -DWEFT_TOGETHER=OFF, which compiles each alone.
 option(WEFT_TOGETHER "Compile eight files of tests at a time" ON)
 
 # Files that are compiled alone: they replace malloc, or have names in common with other files of their program.

@@ -45,8 +45,8 @@ constexpr Break kBreaks[] = {
     {18, "ThatWhatIsPostedHasLeft", "LastMessages.HaveLeftWhenATransportIsIdle", false},
     {19, "SendsThatAreOverInOrder", "LastMessages.HaveLeftWhenTheirTicketIsFlushed", true},
 };
-// Of networks on which all must pass; and of those of which one must catch a break. Threads take turns as
-// they like, so that a break may need several.
+// How many networks all must pass, and among how many one must catch a break. One seed does not always give
+// the same run, so a break may need several.
 constexpr int kSeeds = 3, kMostSeeds = 40;
 
 struct Outcome {

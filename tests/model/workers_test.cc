@@ -15,11 +15,16 @@ using plan::Space;
 using topology::Layout;
 
 // A step takes the thread 2 µs, and the device 3 before it begins; so late comes the stream, too.
-TEST(Simulate, RanksShareADeviceAndAThread) {
+Machine machine_of_gpus() {
   Machine machine = plain_machine();
   machine.engines = 1;
   machine.engine_us = 5;
   machine.engine_step_us = 2;
+  return machine;
+}
+
+TEST(Simulate, RanksShareADeviceAndAThread) {
+  Machine machine = machine_of_gpus();
   const auto plans = plans_of(2, [](Builder& b) { b.copy(0, b.input(), b.output(), 10000); });
   const Layout layout = Layout::blocks(1, 2);
   EXPECT_DOUBLE_EQ(run(plans, layout, machine).total_us, 3 + 2 + 3 + 10) << "each has its own";
@@ -31,10 +36,7 @@ TEST(Simulate, RanksShareADeviceAndAThread) {
 }
 
 TEST(Simulate, RanksDealtRoundTheNodesShareTheDeviceAndTheThreadOfTheirNode) {
-  Machine machine = plain_machine();
-  machine.engines = 1;
-  machine.engine_us = 5;
-  machine.engine_step_us = 2;
+  Machine machine = machine_of_gpus();
   const auto plans = plans_of(4, [](Builder& b) { b.copy(0, b.input(), b.output(), 10000); });
   const Layout dealt({0, 1, 0, 1});
   machine.thread_ranks = 2;

@@ -1,7 +1,7 @@
-// What the libfabric transport has to do over a network without order, in one thread, so that a seed decides
-// all: random messages and puts in both directions with small windows, credits and stripes; sources that are
-// used again as soon as they are free; puts that are forgotten; an end right after the last message. The
-// program is linked with a transport that has breaks (breaks.py).
+// The libfabric transport's work over a network without order, in one thread. Random messages and puts go in
+// both directions, with small windows, credits and stripes. Sources are used again as soon as they are free.
+// Puts are forgotten, and a transport ends right after its last message. The program is linked with a
+// transport that has breaks (breaks.py).
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -224,7 +224,7 @@ TEST_F(Scenario, PutsThatAreForgotten) {
   EXPECT_GT(side(0).forgotten(), 0u);
 }
 
-// What has come late must not undo what came before.
+// A late acknowledgement must not undo a newer one.
 TEST_F(Scenario, PutsNowAndThen) {
   constexpr uint32_t kItems = 300;
   constexpr int kPollsBetween = 40;

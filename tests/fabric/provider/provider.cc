@@ -1,6 +1,6 @@
 // A libfabric provider that behaves as EFA's does, for tests: reliable datagrams between processes of a host
 // and within one. libfabric loads it from FI_PROVIDER_PATH, in place of its own `efa`. Messages, the packets
-// of a write and completions come in any order; endpoints are busy at times; sizes are EFA's; there are no
+// of a write and completions arrive in any order. Endpoints are busy at times. Sizes are EFA's. It has no
 // tags, no atomics and no order to ask for. settings.h has the environment variables.
 //
 // What it says nothing of: speed, and what EFA's cards do wrong.
