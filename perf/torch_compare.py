@@ -29,7 +29,7 @@ from comparison.table import text_of
 
 SYSTEMS = {"Weft": "weft", "Gloo": "gloo"}
 CLUSTER = pathlib.Path(__file__).resolve().parents[1] / "scripts" / "cluster.sh"
-WIDTH, LAYERS, BATCH = 512, 8, 2048  # of the model whose steps are measured
+WIDTH, LAYERS, BATCH = 512, 24, 4096  # of the model whose steps are measured
 
 
 def calls(dist, torch, collective, size, ranks):
@@ -56,7 +56,7 @@ def model_steps(dist, torch, group):
         return torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
 
     inputs = torch.randn(BATCH, WIDTH)
-    replicated, sharded = DistributedDataParallel(layers(), process_group=group, bucket_cap_mb=2), layers()
+    replicated, sharded = DistributedDataParallel(layers(), process_group=group, bucket_cap_mb=1), layers()
     mesh = DeviceMesh.from_group(group, "cpu")
     for layer in sharded:
         fully_shard(layer, mesh=mesh)

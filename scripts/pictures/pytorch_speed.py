@@ -1,11 +1,15 @@
-"""PyTorch's collectives over Weft beside gloo, from the table of docs/results/pytorch.md."""
-from pictures.bars import bars
-from pictures.tables import rows
+"""PyTorch's collectives over Weft beside gloo, from docs/results/data/pytorch.csv."""
+from pictures.ranges import ranges
+from pictures.tables import ratios
+
+NAMES = {
+    ("shm2", "synchronous"): "2 ranks", ("shm2", "asynchronous"): "2 ranks, async_op=True", ("shm4", "synchronous"): "4 ranks",
+    ("shm4", "asynchronous"): "4 ranks, async_op=True", ("cluster2", "synchronous"): "2 nodes, 500 Mbit/s"}
 
 
 def draw():
-    groups = {}
-    for size, collective, _, _, ratio in rows("results/pytorch.md", "gloo ÷ weft"):
-        groups.setdefault(collective, []).append((size, float(ratio), f"{ratio}×"))
-    return bars("Time over gloo ÷ time over Weft", "For three collectives and four sizes, how many times as fast Weft is as gloo.",
-                "Two ranks, CPU tensors, synchronous calls, a busy machine.", list(groups.items()), 20)
+    measured = ratios("pytorch.csv", "scenario", "calls")
+    return ranges("Time over gloo ÷ time over Weft",
+                  "For five scenarios: the geometric mean over all cells, with the range from the slowest to the fastest cell.",
+                  "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast; 4 B and up", "CPU tensors on one node, unless nodes are named.",
+                  {name: measured[key] for key, name in NAMES.items()}, (0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256))

@@ -1,4 +1,5 @@
-"""Rows of a table of the docs, for charts that are drawn from what a page of results states."""
+"""What charts are drawn from: rows of a table of a page of results, and the cells of its data."""
+import csv
 import pathlib
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
@@ -15,4 +16,13 @@ def rows(page, first_header):
         if not line.startswith("|"):
             return found
         found.append([cell.strip() for cell in line.strip("|").split("|")])
+    return found
+
+
+def ratios(table, *columns):
+    """{values of `columns`: the speed-ups of those rows} of docs/results/data/TABLE."""
+    found = {}
+    with open(DOCS / "results/data" / table, newline="") as lines:
+        for row in csv.DictReader(lines):
+            found.setdefault(tuple(row[column] for column in columns), []).append(float(row["speed_up"]))
     return found
