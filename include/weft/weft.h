@@ -660,7 +660,8 @@ WEFT_API weftResult_t weftGroupStart(void);
 WEFT_API weftResult_t weftGroupEnd(void);
 
 /* Closes the outermost group without running it, and estimates how long it would take. Calls are counted
- * one after the other; communicators that would have been created are left NULL or unusable. simInfo starts
+ * one after the other, an uneven one as the even one that moves as much through this rank; communicators that
+ * would have been created are left NULL or unusable. simInfo starts
  * as WEFT_SIM_INFO_INITIALIZER. A nested call only closes its group. Errors: as weftGroupEnd,
  * weftInvalidPointer (simInfo NULL), and weftInvalidArgument (simInfo not initialized). */
 WEFT_API weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo);

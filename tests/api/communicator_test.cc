@@ -226,6 +226,30 @@ TEST(Stats, SayWhatTheLastOperationWasToTake) {
   });
 }
 
+/// Uneven calls counted as 0.
+TEST(Groups, AnUnevenCallIsEstimatedAsTheEvenOneThatMovesAsMuch) {
+  run_ranks(blocks(1, 2), [](Rank& me) {
+    constexpr size_t kCount = 1 << 16;
+    std::vector<float> own(2 * kCount), all(2 * kCount);
+    const auto estimated_us = [&](auto&& call) {
+      weftSimInfo_t info = WEFT_SIM_INFO_INITIALIZER;
+      WEFT_OK(weftGroupStart());
+      WEFT_OK(call());
+      WEFT_OK(weftGroupSimulateEnd(&info));
+      return info.estimatedTime;
+    };
+    const float even_us = estimated_us(
+        [&] { return weftAllGather(own.data(), all.data(), kCount, weftFloat, me.comm, nullptr); });
+    EXPECT_GT(even_us, 0);
+    const size_t counts[] = {kCount / 2, kCount + kCount / 2};
+    EXPECT_FLOAT_EQ(estimated_us([&] {
+                      return weftAllGatherV(own.data(), all.data(), counts, nullptr, weftFloat, me.comm,
+                                            nullptr);
+                    }),
+                    even_us);
+  });
+}
+
 TEST(Groups, ThatStartNothingLeaveNoCommunicatorsThatAreStillBeingCreated) {
   run_ranks(blocks(1, 1), [](Rank& me) {
     for (const bool simulated : {false, true}) {

@@ -206,6 +206,17 @@ Request uneven_all_to_all(std::vector<Uneven::Block> given, std::vector<Uneven::
   return make_request(Collective::all_to_all, 0, element_bytes, {std::move(given), std::move(taken), 0});
 }
 
+Request even_like(const Request& uneven) {
+  Request even = uneven;
+  even.uneven = nullptr;
+  const uint64_t ranks = uneven.uneven->given.size();
+  const uint64_t most = uneven.collective == Collective::all_to_all
+                            ? std::max(total(uneven.uneven->given), total(uneven.uneven->taken))
+                            : uneven.count;
+  even.count = (most + ranks - 1) / ranks;
+  return even;
+}
+
 SharedBlock shared_block(const Request& request, Space space, int peer) {
   if (!request.uneven || space == Space::scratch) return {};
   const Uneven& uneven = *request.uneven;

@@ -36,6 +36,8 @@ Request uneven_gather(std::vector<Uneven::Block> blocks, uint32_t element_bytes,
 Request uneven_reduce_scatter(std::vector<Uneven::Block> blocks, uint32_t element_bytes, int rank);
 Request uneven_all_to_all(std::vector<Uneven::Block> given, std::vector<Uneven::Block> taken,
                           uint32_t element_bytes);
+/// The even call that moves as many elements through this rank as `uneven` does, rounded up: what prices it.
+Request even_like(const Request& uneven);
 
 /// The block of a space that a rank shares with a peer, in bytes: what the peer calls 0 there. Of scratch,
 /// and of even collectives, all of it, of unknown length.

@@ -97,8 +97,8 @@ void PlanCache::pin(const model::Pins& pins) {
 
 Result<double> PlanCache::predict_us(const plan::Request& request, int streak,
                                      const model::Machine& machine) const {
-  if (request.uneven) return 0;  // what other pairs of ranks have to move is not known here
-  auto choice = model::choose(machine, request, layout_, limits_, pins_, streak);
+  auto choice = model::choose(machine, request.uneven ? plan::even_like(request) : request, layout_, limits_,
+                              pins_, streak);
   if (!choice) return choice.status();
   return choice->predicted_us;
 }
