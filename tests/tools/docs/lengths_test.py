@@ -3,12 +3,12 @@ import unittest
 
 from pages import pages
 
-# What a folder may have. The second number is what the project aims at; None: no aim.
+# The limit of a folder. The second number is what the project aims at; None: no aim.
 LIMITS = {
     "docs/tutorial": (1_300, 2_000),
     "docs/how-to": (6_000, 6_000),
     "docs/reference": (7_300, 12_000),
-    "docs/explanation": (12_000, 9_000),
+    "docs/explanation": (11_900, 9_000),
     "docs/results": (3_000, 3_000),
 }
 ALONE = {"README.md": (450, 900), "docs/README.md": (200, None)}
