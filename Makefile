@@ -95,7 +95,7 @@ scale: deps ## build weft_sim, then simulate 2 to 512 nodes: the charts and tabl
 	@cmake --build $(BUILD) --target weft_sim
 	@python3 -B perf/scale.py --build $(BUILD)
 
-seeds: deps ## build loom and weft_sim, then predict published training speeds: the tables and the chart of docs/results/seeds.md
+seeds: deps ## build loom and weft_sim, then predict published training speeds: the tables of docs/results/seeds.md and data/seeds.md, and the chart
 	@$(configured)
 	@cmake --build $(BUILD) --target weft_sim loom_command
 	@python3 -B perf/seeds.py --build $(BUILD)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Predicts the published figures of perf/seeds/ with `loom plan` and writes docs/results/seeds.md with its chart.
+"""Predicts the published figures of perf/seeds/ with `loom plan` and writes the tables of docs/results/seeds.md and data/seeds.md
+beside it, with the chart.
 
   perf/seeds.py [--build build] [--docs docs] [--check]
 
-Every row is predicted anew from perf/seeds/ and clusters/p4d.json. The text of the page stays as it is: a table is replaced
+Every row is predicted anew from perf/seeds/ and clusters/p4d.json. The text of the pages stays as it is: a table is replaced
 between the lines <!-- NAME: perf/seeds.py --> and <!-- end -->. --check writes nothing; the exit code is 1 if a held-out row
 is not within 10 percent, or a cell of NCCL's AllReduce not within 25.
 """
@@ -21,12 +22,14 @@ from seed_rows.tables import all_reduce_table, fit_table, gain_table, nccl_us, r
 
 ALL_REDUCE_BAND = 0.25  # of the published time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE, TABLES_PAGE = "seeds.md", "data/seeds.md"
+ON_PAGE = ("steps", "gain")  # the tables of PAGE; TABLES_PAGE has the others
 
 
 def parse_arguments(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
-    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs", help="where results/seeds.md is")
+    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs", help=f"where results/{PAGE} and results/{TABLES_PAGE} are")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a held-out row is not within 10 percent")
     parser.add_argument("--no-steps", action="store_true", help="leave the 109 measured steps out, which take longest")
     return parser.parse_args(words)
@@ -55,14 +58,15 @@ def main(words: list[str]) -> int:
         print(f"outside: AllReduce of {cell['bytes']:,} bytes on {cell['nodes']} nodes: {error:+.0%} of the published time")
     if options.check:
         return 1 if outside or far else 0
-    page = options.docs / "results" / "seeds.md"
+    results = options.docs / "results"
     tables = {"rows": row_table(rows), "fit": fit_table(rows), "sensitivity": sensitivity_table(rows),
               "all-reduce": all_reduce_table(predictor),
               "gain": gain_table(predictor)}
     if not options.no_steps:
         tables["steps"] = steps_table(predictor)
-    fill_in(page, "perf/seeds.py", tables)
-    folder = options.docs / "results" / "seeds"
+    fill_in(results / PAGE, "perf/seeds.py", {name: text for name, text in tables.items() if name in ON_PAGE})
+    fill_in(results / TABLES_PAGE, "perf/seeds.py", {name: text for name, text in tables.items() if name not in ON_PAGE})
+    folder = results / "seeds"
     folder.mkdir(exist_ok=True)
     for name, dark in (("predicted-light.svg", False), ("predicted-dark.svg", True)):
         (folder / name).write_text(chart(rows, dark), encoding="utf-8")

@@ -6,7 +6,7 @@
 # deps.sh --interop installs what `make interop` makes a Python of its own with, instead.
 # deps.sh --torch installs what `make test-torch` makes a Python of its own with, and builds the backend with, instead.
 # deps.sh --tests installs what a few tests need, and are skipped without, instead: Slurm, what makes a fresh
-# Debian, and clang. No service is started.
+# Debian, clang, and a parser of YAML. No service is started.
 # deps.sh --fuzz installs clang with its fuzzer, sanitizers and OpenMP, instead.
 set -euo pipefail
 
@@ -25,7 +25,7 @@ elif [ "${1:-}" = --torch ]; then
 elif [ "${1:-}" = --fuzz ]; then
   required=(clang libclang-rt-dev libomp-dev)
 elif [ "${1:-}" = --tests ]; then
-  required=(slurm-wlm libpmix-dev debootstrap lintian clang)  # srun --mpi=pmix asks for libpmix.so, which libpmix-dev has
+  required=(slurm-wlm libpmix-dev debootstrap lintian clang python3-yaml)  # srun --mpi=pmix asks for libpmix.so, which libpmix-dev has
 fi
 
 if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then

@@ -9,8 +9,8 @@
  *
  * Results. Every function returns a weftResult_t unless it says otherwise: weftSuccess (0), or a code for the
  * error. Arguments are checked first. A call that returns an argument error (weftInvalid*) has had no effect.
- * weftGetLastError() has the whole sentence. It names the argument, its value and what would be right.
- * Outputs are written on success only. The exception is a failed creation, which sets *comm to NULL.
+ * weftGetLastError() has the whole sentence: the argument, its value and what would be right. Outputs are
+ * written on success only. The exception is a failed creation, which sets *comm to NULL.
  *
  * Ranks. A communicator has `nranks` ranks, 0 … nranks-1. All ranks call the same collectives on it, in the
  * same order, with the same count, type, operator and root. Ranks that differ get weftMismatch.
@@ -19,12 +19,10 @@
  * bytes, over all ranks, do not fit in 63 bits is weftInvalidCount.
  *
  * Buffers are aligned to the element's size. They are host memory. On a communicator with a device
- * (weftConfig_t) they are memory of that CUDA device, managed memory, or host memory that CUDA has pinned. A
- * buffer belongs to the library from the call until the operation is complete. Until then the caller may read
- * inputs and may not touch outputs. Input and output may not overlap, except in place.
- *
- * In place. Each collective says at which offset input and output coincide. Any other overlap is an error of
- * the caller that is not always detected.
+ * (weftConfig_t) they are memory of that CUDA device, managed memory, or host memory that CUDA has pinned. No
+ * buffer needs to be registered. Until the operation is complete, the caller may read inputs and may not
+ * touch outputs. Input and output may not overlap, except in place: each collective says at which offset. Any
+ * other overlap is an error that is not always detected.
  *
  * Streams. Operations take a weftStream_t. Operations on one stream run in the order of their calls.
  * Operations on different streams are in flight together. With a NULL stream, unlike NCCL, the call returns
@@ -33,78 +31,66 @@
  *
  * CUDA streams. On a communicator with a device, the stream argument is a cudaStream_t (CUstream), cast. NULL
  * is CUDA's default stream. The call returns at once. The operation starts when the stream reaches it, and
- * later work in the stream waits for its end. In a group, later work waits for the end of all calls. There
- * are two exceptions. If streams may not wait for a CPU (docs/explanation/gpus.md), the call (or
- * weftGroupEnd) returns when the result is there. The first operation on new memory keeps its caller until it
- * has ended, for a second at most. An operation that fails lets its stream go on, and weftCommGetAsyncError()
- * reports it. A scalar of weftScalarDevice may be in device or pinned memory. It is read when the stream
- * reaches the operation.
+ * later work in the stream waits for its end. In a group, later work waits for the end of all calls. Two
+ * exceptions: if streams may not wait for a CPU (docs/explanation/gpus.md), the call (or weftGroupEnd)
+ * returns when the result is there. The first operation on new memory keeps its caller until it has ended,
+ * for a second at most. An operation that fails lets its stream go on, and weftCommGetAsyncError() reports
+ * it.
  *
  * CUDA graphs. A call on a stream that is being captured becomes part of the graph. Each launch performs the
- * operation anew, with the buffers, count and operator of the call. An error of a launch is one that comes
- * later (below). On a communicator, all ranks make the same captures in the same order, with the same calls,
- * and launch each graph equally often. Captured operations keep their order among themselves, and have none
- * with other calls. Buffers stay until the graph is no longer launched. A graph may outlive its communicator:
- * launches after weftCommFinalize(), weftCommDestroy() or weftCommAbort() leave its operations out. In a
- * capture, a scalar of weftScalarDevice in pageable host memory is weftUnsupported. So is every operation if
- * the driver cannot hold stream memory operations in a graph.
+ * operation anew, with the buffers, count and operator of the call. On a communicator, all ranks make the
+ * same captures in the same order, with the same calls, and launch each graph equally often. Captured
+ * operations keep their order among themselves, and have none with other calls. Buffers stay until the graph
+ * is no longer launched. Launches after weftCommFinalize(), weftCommDestroy() or weftCommAbort() leave the
+ * communicator's operations out. In a capture, a scalar of weftScalarDevice in pageable host memory is
+ * weftUnsupported. So is every operation if the driver cannot hold stream memory operations in a graph.
  *
  * Groups. Between weftGroupStart() and weftGroupEnd() calls are only recorded. weftGroupEnd() starts them
  * together. Two kinds of calls must be grouped: sends and receives that depend on each other, and calls of
- * one thread for several communicators. Groups nest and belong to the calling thread. A null-stream call in a
- * group completes in weftGroupEnd(). The calls of a group on one stream run together, after earlier work of
- * the stream. A group first makes the communicators that it creates, side by side, and then runs its other
- * calls. Splits and shrinks of one parent keep the order of their calls.
+ * one thread for several communicators. Groups nest and belong to the calling thread. The calls of a group on
+ * one stream run together, after earlier work of the stream. A group first makes the communicators that it
+ * creates, side by side, and then runs its other calls. Splits and shrinks of one parent keep the order of
+ * their calls.
  *
  * Errors that come later. An operation that has begun can still fail: a peer died (weftRemoteError), ranks
- * disagree (weftMismatch), the deadline passed (weftTimeout). The waiting call returns the code, and so do
- * every later operation on the communicator and, as a value, weftCommGetAsyncError(). One rank finds the
- * reason; the others get weftRemoteError with its sentence. Host memory of an operation that has failed may
- * be freed, also while other ranks of the process are still in theirs; docs/explanation/failures.md says what
- * ranks of other processes may do to it for a moment. A failed communicator can be asked, dumped, shrunk,
- * aborted or destroyed, nothing else. An operation ends by the deadline of its communicator (timeoutSeconds,
- * weftCommSetTimeout) or of its call (weftSetCallTimeout). The time counts from when its rank first had to
- * wait for it.
+ * disagree (weftMismatch), the deadline passed (weftTimeout). The waiting call returns the code. So do every
+ * later operation on the communicator and, as a value, weftCommGetAsyncError(). One rank finds the reason;
+ * the others get weftRemoteError with its sentence. Then the caller may free host memory of the operation
+ * (docs/explanation/failures.md). A failed communicator can be asked, dumped, shrunk, aborted or destroyed,
+ * nothing else. The deadline is that of the communicator (timeoutSeconds, weftCommSetTimeout) or of the call
+ * (weftSetCallTimeout). It counts from when the operation's rank first had to wait.
  *
  * Thread safety. Every function may be called from any thread. The order of calls orders the operations of a
- * communicator. So threads that share a communicator must agree on that order. These may be called while
+ * communicator, so threads that share a communicator must agree on that order. These may be called while
  * another thread waits in an operation: weftCommAbort, weftCommGetAsyncError, weftGetLastError,
  * weftCommCount, weftCommUserRank, weftCommDump and weftCommGetStats. A communicator may not be used while or
  * after it is destroyed. If the library can tell, such a call returns weftInvalidComm.
  *
- * Forks. Communicators and streams belong to the process that has created them. A forked child may create its
- * own. A child's call on an object of its parent returns weftInvalidUsage and has no effect on any rank. So
- * create communicators after daemon(). docs/explanation/failures.md says how peers see the death of a process
- * with children.
+ * Forks. A child's call on a communicator or stream of its parent returns weftInvalidUsage and has no effect
+ * on any rank. A child may create its own. So create communicators after daemon()
+ * (docs/explanation/failures.md).
  *
  * Order of arithmetic. The same inputs on the same communicator give the same bits, whatever the timing. With
  * `strict` in weftConfig_t they give the same bits whatever the size, algorithm, transport and layout of
  * nodes.
  *
  * Rounding. 8- and 16-bit floats are accumulated in 32 bits, other floats in their own type. A partial result
- * that goes to another rank is rounded to its type, to nearest even. So is the final result. With `strict` no
- * partial result goes to another rank, so 8- and 16-bit floats are rounded once.
+ * that goes to another rank, and the final result, are rounded to their type, to nearest even. With `strict`
+ * no partial result goes to another rank, so 8- and 16-bit floats are rounded once.
  *
  * Overflow. Sums and products of floats overflow to infinity, those of e4m3 to its largest value. A partial
  * result can overflow even if the final result would not. Integers wrap. An average of floats never
- * overflows: each partial result is the mean of some ranks' inputs, and lies between the least and the
- * greatest of them. The average itself does, too. The average of equal inputs is exactly their value. An
- * average is infinite or NaN only if an input is. For an average of integers the sum wraps. After the last
- * addition it is divided by the number of ranks, and the quotient is rounded towards zero.
+ * overflows, is infinite or NaN only if an input is, and of equal inputs is exactly their value. The sum of
+ * an average of integers wraps; its quotient is rounded towards zero.
  *
  * NaN. A sum, product or average is NaN if an input is NaN. weftMax and weftMin ignore NaN, as NCCL's do:
  * they are NaN only if all inputs are. For them -0 is less than +0. A computed NaN is the type's positive
  * quiet NaN.
  *
- * Memory. Peers on the same node reach memory of weftMemAlloc() without a copy. Every operation takes any
- * memory. No buffer needs to be registered.
- *
  * NCCL. If WEFT_BACKEND or `backend` in weftConfig_t is nccl, NCCL does the operations. It is loaded at run
- * time. With auto, NCCL does them in two cases, if there is an NCCL: for device memory on a communicator of
- * host memory, and on a communicator of a CUDA device if the driver or the device of a rank lacks what Weft
- * needs. The stream argument of such an operation is a CUDA stream. With NULL the call returns when the
- * result is there. NCCL's AlltoAll cannot be in place (weftUnsupported). Rounding, overflow and NaN are
- * NCCL's. docs/how-to/from-nccl.md has the rest.
+ * time. With auto, NCCL does them in the two cases of WEFT_BACKEND_AUTO. The stream argument of such an
+ * operation is a CUDA stream. With NULL the call returns when the result is there. NCCL's AlltoAll cannot be
+ * in place (weftUnsupported). Rounding, overflow and NaN are NCCL's (docs/how-to/from-nccl.md).
  *
  * Environment. Settings are environment variables named WEFT_*. An unknown one, or a value out of range, is
  * weftInvalidSetting when a communicator is created. `weft_info` lists them.
@@ -144,8 +130,8 @@ typedef struct weftComm* weftComm_t;
 /* A queue of operations on host memory; NULL is the blocking stream. Of GPU memory: a cudaStream_t, cast. */
 typedef struct weftStream* weftStream_t;
 
-/* What the ranks of a new communicator have in common: made by one rank, sent to all by other means (a file,
- * MPI, a key-value store), unchanged. It holds an address and a secret: whoever has it can join. */
+/* What the ranks of a new communicator have in common. One rank makes it and sends it to all, unchanged (by a
+ * file, MPI, a key-value store). It holds an address and a secret: whoever has it can join. */
 #define WEFT_UNIQUE_ID_BYTES 128
 typedef struct {
   char internal[WEFT_UNIQUE_ID_BYTES];
@@ -230,9 +216,9 @@ typedef enum {
 #define WEFT_SPLIT_NOCOLOR (-1)
 #define WEFT_DEVICE_HOST (-1)
 #define WEFT_DEVICE_CURRENT (-2)
-/* Weft only. Which library does the operations of a communicator. WEFT: Weft. NCCL: NCCL. AUTO: Weft, with
- * two exceptions if there is an NCCL. NCCL takes device memory on a communicator of host memory. NCCL takes
- * everything if a rank's device or driver lacks what Weft needs. */
+/* Weft only. Which library does the operations of a communicator. AUTO: Weft, with two exceptions if there is
+ * an NCCL. NCCL takes device memory on a communicator of host memory. NCCL takes everything if a rank's
+ * device or driver lacks what Weft needs. */
 #define WEFT_BACKEND_AUTO 0
 #define WEFT_BACKEND_WEFT 1
 #define WEFT_BACKEND_NCCL 2
@@ -297,9 +283,8 @@ typedef struct {
 #define WEFT_SIM_INFO_INITIALIZER \
   { sizeof(weftSimInfo_t), WEFT_API_MAGIC, WEFT_VERSION_CODE, WEFT_UNDEF_FLOAT }
 
-/* What weftCommGetStats() fills in. Weft only. `operations` are this rank's on this communicator. Bytes and
- * messages are this rank's since the communicator was created, but of everything that goes through the
- * transports, which all communicators of a job share (a communicator and what is split or shrunk from it). */
+/* What weftCommGetStats() fills in. Weft only. Bytes and messages are this rank's since the communicator was
+ * created, over all communicators of the job, which share their transports. */
 typedef struct {
   size_t size;
   unsigned int magic;
@@ -326,9 +311,8 @@ typedef struct {
 }
 /* clang-format on */
 
-/* Weft only. What weftStreamNotify() calls. `result` is weftSuccess, or what failed first of the operations
- * that were put on the stream since the call of weftStreamNotify() before; weftGetLastError(NULL) has its
- * sentence. */
+/* Weft only. What weftStreamNotify() calls. `result` is weftSuccess, or the first failure of the operations
+ * since the call of weftStreamNotify() before; weftGetLastError(NULL) has its sentence. */
 typedef void (*weftNotify_t)(weftResult_t result, void* arg);
 
 /* ---- version and errors ---- */
@@ -336,15 +320,13 @@ typedef void (*weftNotify_t)(weftResult_t result, void* arg);
 /* Sets *version to WEFT_VERSION_CODE of the library that is loaded. Errors: weftInvalidPointer. */
 WEFT_API weftResult_t weftGetVersion(int* version);
 
-/* A few words for a code, such as "invalid root or peer"; "unknown result" for what is no code. Static
- * storage. */
+/* A few words for a code, such as "invalid root or peer". Static storage. */
 WEFT_API const char* weftGetErrorString(weftResult_t result);
 
 /* The whole sentence of the last error, or "" if there was none. With a communicator that has failed, it is
  * the error of the communicator; otherwise it is that of the calling thread. `comm` may be NULL. A call on a
- * failed communicator may be refused for a reason of its own, such as a wrong argument. The thread of that
- * call then gets that sentence, until it is given another code. The text stays valid until the calling
- * thread's next call of this function. */
+ * failed communicator that is refused for another reason gives its thread that sentence. The text stays valid
+ * until the calling thread's next call of this function. */
 WEFT_API const char* weftGetLastError(weftComm_t comm);
 
 /* Weft only. weftSuccess if Weft can take the memory of CUDA device `device` (a number, or
@@ -355,18 +337,18 @@ WEFT_API weftResult_t weftDeviceQuery(int device);
 
 /* ---- creating communicators ---- */
 
-/* Makes the id of a new communicator and starts listening for its ranks in this process, which must therefore
- * live until they have met. One id makes one communicator.
- * Errors: weftInvalidPointer, weftInvalidSetting (WEFT_SOCKET_IFNAME), weftSystemError. */
+/* Makes the id of a new communicator and starts listening for its ranks in this process, which must live
+ * until they have met. One id makes one communicator. Errors: weftInvalidPointer, weftInvalidSetting
+ * (WEFT_SOCKET_IFNAME), weftSystemError. */
 WEFT_API weftResult_t weftGetUniqueId(weftUniqueId* uniqueId);
 
 /* Creates this rank's end of a communicator of `nranks` ranks. Blocks until all ranks have come, or
- * WEFT_INIT_TIMEOUT_S is over: the error then says which have not. Ranks may be threads of one process, each
- * calling on its own, or one thread calling for several inside a group.
- * `nranks` ≥ 1 and `commId` are the same on all ranks; 0 ≤ `rank` < nranks is different on all ranks.
- * Errors: weftInvalidPointer, weftInvalidArgument (nranks), weftInvalidRoot (rank), weftInvalidUniqueId,
- * weftInvalidSetting, weftMismatch (ranks have different settings that must agree, or versions of the
- * library), weftTimeout, weftProtocolError, weftRemoteError, weftSystemError, weftOutOfMemory. */
+ * WEFT_INIT_TIMEOUT_S is over: the error then says which have not. Ranks may be threads of one process, or
+ * one thread calling for several inside a group. `nranks` ≥ 1 and `commId` are the same on all ranks; 0 ≤
+ * `rank` < nranks is different on all ranks. Errors: weftInvalidPointer, weftInvalidArgument (nranks),
+ * weftInvalidRoot (rank), weftInvalidUniqueId, weftInvalidSetting, weftMismatch (ranks have different
+ * settings that must agree, or versions of the library), weftTimeout, weftProtocolError, weftRemoteError,
+ * weftSystemError, weftOutOfMemory. */
 WEFT_API weftResult_t weftCommInitRank(weftComm_t* comm, int nranks, weftUniqueId commId, int rank);
 
 /* As weftCommInitRank, with a configuration; NULL means all defaults. Further errors: weftInvalidArgument (a
@@ -380,11 +362,11 @@ WEFT_API weftResult_t weftCommInitRankConfig(weftComm_t* comm, int nranks, weftU
  * Errors: as weftCommInitRank. On an error entries that are not NULL are communicators to be destroyed. */
 WEFT_API weftResult_t weftCommInitAll(weftComm_t* comms, int ndev, const int* devlist);
 
-/* Weft only. Creates the communicator of all processes that the launcher started, from what it left in the
- * environment: weft_run (WEFT_RANK, WEFT_WORLD_SIZE, WEFT_ROOT), torchrun (RANK, WORLD_SIZE, MASTER_ADDR,
- * MASTER_PORT), srun, and mpirun of Open MPI and MPICH. With none of them it is a communicator of one rank. A
- * process calls it once. Errors: as weftCommInitRank; weftInvalidSetting also when the environment names a
- * rank but not how ranks can meet: the sentence says what to set. */
+/* Weft only. Creates the communicator of all processes that the launcher started, from the environment. The
+ * launcher is weft_run (WEFT_RANK, WEFT_WORLD_SIZE, WEFT_ROOT), torchrun (RANK, WORLD_SIZE, MASTER_ADDR,
+ * MASTER_PORT), srun, or mpirun of Open MPI or MPICH. Without one it is a communicator of one rank. A process
+ * calls it once. Errors: as weftCommInitRank; weftInvalidSetting also if the environment does not say how
+ * ranks can meet. */
 WEFT_API weftResult_t weftCommInitEnv(weftComm_t* comm);
 
 /* Divides a communicator. Ranks that give the same `color` (≥ 0) get a communicator of their own, ordered by
@@ -396,68 +378,66 @@ WEFT_API weftResult_t weftCommSplit(weftComm_t comm, int color, int key, weftCom
                                     const weftConfig_t* config);
 
 /* Makes a communicator without the excluded ranks. The others keep their order and are numbered without gaps.
- * All ranks that are not excluded call it, with the same list; excluded ones do not. Nothing is sent, so it
- * returns at once, whatever has happened to `comm` before. The exception is the backend NCCL, whose ranks
- * wait for a new communicator of NCCL's. A communicator on a CUDA device keeps the device, or becomes one of
- * host memory. `excludeRanksList` holds ranks of `comm`, not the caller's. With WEFT_SHRINK_DEFAULT,
- * operations in flight on `comm` go on. With WEFT_SHRINK_ABORT this rank ends them first, with weftAborted.
- * `comm` then allows only weftCommDestroy and weftCommAbort. Errors: weftInvalidPointer, weftInvalidComm,
- * weftInvalidArgument (list, flags, config), weftInvalidRoot (a rank of the list), weftInvalidUsage
- * (finalized). */
+ * All ranks that are not excluded call it, with the same list. Nothing is sent, so it returns at once,
+ * whatever has happened to `comm` before (with the backend NCCL, ranks wait for a new communicator of
+ * NCCL's). A communicator on a CUDA device keeps the device, or becomes one of host memory.
+ * `excludeRanksList` holds ranks of `comm`, not the caller's. With WEFT_SHRINK_DEFAULT, operations in flight
+ * on `comm` go on. With WEFT_SHRINK_ABORT this rank ends them first, with weftAborted. `comm` then allows
+ * only weftCommDestroy and weftCommAbort. Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument
+ * (list, flags, config), weftInvalidRoot (a rank of the list), weftInvalidUsage (finalized). */
 WEFT_API weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksList, int excludeRanksCount,
                                      weftComm_t* newcomm, const weftConfig_t* config, int shrinkFlags);
 
 /* Weft only. Makes a communicator of the ranks of `comm` that ranksList names, in the order of the list. Only
  * they call it, with the same list and tag; nothing is sent, and nobody is waited for. The new communicator
- * shares the transports and connections of `comm`, but not its failures; it may outlive it. Each of a
- * communicator's groups of the same ranks needs a tag of its own, also after one of them was destroyed.
- * *newcomm is set as by weftCommSplit. Errors: as weftCommSplit, weftInvalidRoot (a rank out of range),
- * weftInvalidArgument (no ranks, one twice, or not the calling rank; another device than the parent's). */
+ * shares the connections of `comm`, but not its failures; it may outlive it. Each of a communicator's groups
+ * of the same ranks needs a tag of its own, also after one of them was destroyed. *newcomm is set as by
+ * weftCommSplit. Errors: as weftCommSplit, weftInvalidRoot (a rank out of range), weftInvalidArgument (no
+ * ranks, one twice, or not the calling rank; another device than the parent's). */
 WEFT_API weftResult_t weftCommCreateGroup(weftComm_t comm, const int* ranksList, int ranksCount, uint64_t tag,
                                           weftComm_t* newcomm, const weftConfig_t* config);
 
 /* ---- ending and asking communicators ---- */
 
-/* Waits until this rank's operations are complete. Other ranks may still be busy with theirs. For a CUDA
- * stream that does not reach its operation it waits for config.timeoutSeconds, then fails with weftTimeout.
- * Afterwards only questions, weftCommAbort and weftCommDestroy are allowed. Errors: weftInvalidComm,
- * weftInvalidUsage (twice, or inside a group), and what the communicator failed with. */
+/* Waits until this rank's operations are complete. For a CUDA stream that does not reach its operation it
+ * waits for config.timeoutSeconds, then fails with weftTimeout. Afterwards only questions, weftCommAbort and
+ * weftCommDestroy are allowed. Errors: weftInvalidComm, weftInvalidUsage (twice, or inside a group), and what
+ * the communicator failed with. */
 WEFT_API weftResult_t weftCommFinalize(weftComm_t comm);
 
-/* Frees the communicator. It first waits for this rank's operations, as weftCommFinalize does. Their failure
- * is no error here. The last communicator of a job then waits until data of complete operations has reached
- * the peers' machines, for 5 s at most. Data that a peer has not taken by then is lost, and the peer's calls
- * fail. A process that ends without this call may lose what the last 100 us of its calls had still to send.
- * Errors: weftInvalidComm (NULL, or destroyed before), weftInvalidUsage (inside a group). */
+/* Frees the communicator. It first waits for this rank's operations, whose failure is no error here. The last
+ * communicator of a job then waits until data of complete operations has reached the peers' machines, for 5 s
+ * at most. What a peer has not taken by then is lost, and the peer's calls fail. A process that ends without
+ * this call may lose what the last 100 us of its calls had still to send. Errors: weftInvalidComm (NULL, or
+ * destroyed before), weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommDestroy(weftComm_t comm);
 
 /* Ends everything in flight, here with weftAborted and on the other ranks with weftRemoteError, and frees the
- * communicator. Returns in bounded time, whatever state peers are in. It may be called while another thread
- * waits in an operation, which then returns weftAborted. It waits for a communicator that is still being
- * created without blocking: for WEFT_INIT_TIMEOUT_S or, in a split, for the parent's timeoutSeconds at most.
- * Then it tells the others. Ranks that are threads of one process may reach each other's GPU memory directly.
- * After a failure or an abort, free such memory when the operation has ended on all ranks of the process.
- * Errors: weftInvalidComm (NULL, or destroyed before), weftInvalidUsage (inside a group). */
+ * communicator. Returns in bounded time, whatever state peers are in, and may be called while another thread
+ * waits in an operation. It waits for a communicator that is still being created without blocking: for
+ * WEFT_INIT_TIMEOUT_S or, in a split, for the parent's timeoutSeconds at most. Ranks that are threads of one
+ * process may reach each other's GPU memory directly. After a failure or an abort, free such memory when the
+ * operation has ended on all ranks of the process. Errors: weftInvalidComm (NULL, or destroyed before),
+ * weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommAbort(weftComm_t comm);
 
-/* As weftCommAbort, with a reason. The other ranks read `reason` in weftGetLastError, after "was aborted: ".
- * If the communicator failed before, they keep that failure. NULL and "" are no reason. The first 400 bytes
- * of it travel. Errors: as weftCommAbort. */
+/* As weftCommAbort. The other ranks read `reason` in weftGetLastError, after "was aborted: ", unless the
+ * communicator failed before. NULL and "" are no reason. The first 400 bytes of it travel. Errors: as
+ * weftCommAbort. */
 WEFT_API weftResult_t weftCommAbortWithReason(weftComm_t comm, const char* reason);
 
 /* Sets *asyncError to weftSuccess, to weftInProgress while a non-blocking call goes on, or to what the
  * communicator failed with. Does not block. Errors: weftInvalidPointer, weftInvalidComm. */
 WEFT_API weftResult_t weftCommGetAsyncError(weftComm_t comm, weftResult_t* asyncError);
 
-/* Weft only. Operations that are called on the communicator from now on may take so long, as timeoutSeconds
- * in weftConfig_t; those in flight keep what they were called with. Not a collective: ranks may differ, and
- * the shortest time counts. NCCL's operations have none. Errors: weftInvalidComm, weftInvalidUsage
- * (finalized), weftInvalidArgument (not greater than 0). */
+/* Weft only. Sets the deadline of operations that are called on the communicator from now on, as
+ * timeoutSeconds in weftConfig_t. Not a collective: ranks may differ, and the shortest time counts. NCCL's
+ * operations have none. Errors: weftInvalidComm, weftInvalidUsage (finalized), weftInvalidArgument (not
+ * greater than 0). */
 WEFT_API weftResult_t weftCommSetTimeout(weftComm_t comm, double timeoutSeconds);
 
-/* Weft only. The calls that the calling thread makes from now on may take so long, on whichever communicator;
- * 0, which is how a thread begins: as long as the communicator says. An operation that was put on a stream
- * keeps the time with which it was called. Errors: weftInvalidArgument (negative or NaN). */
+/* Weft only. Sets the deadline of the calls that the calling thread makes from now on, on whichever
+ * communicator. 0, the default: that of the communicator. Errors: weftInvalidArgument (negative or NaN). */
 WEFT_API weftResult_t weftSetCallTimeout(double timeoutSeconds);
 
 /* Sets *count to the number of ranks. Errors: weftInvalidPointer, weftInvalidComm. */
@@ -466,9 +446,8 @@ WEFT_API weftResult_t weftCommCount(const weftComm_t comm, int* count);
 /* Sets *rank to the caller's rank. Errors: weftInvalidPointer, weftInvalidComm. */
 WEFT_API weftResult_t weftCommUserRank(const weftComm_t comm, int* rank);
 
-/* Weft only. Writes the flight recorder (the last operations with sizes, plans and times) to `path` as JSON.
- * May be called at any time, also after a failure. Errors: weftInvalidPointer, weftInvalidComm,
- * weftSystemError. */
+/* Weft only. Writes the flight recorder to `path` as JSON, also after a failure. Errors: weftInvalidPointer,
+ * weftInvalidComm, weftSystemError. */
 WEFT_API weftResult_t weftCommDump(weftComm_t comm, const char* path);
 
 /* Weft only. Fills in *stats, which starts as WEFT_COMM_STATS_INITIALIZER. Does not block.
@@ -487,9 +466,8 @@ WEFT_API weftResult_t weftMemAlloc(void** ptr, size_t size);
 WEFT_API weftResult_t weftMemFree(void* ptr);
 
 /* Prepares a buffer for repeated use on `comm`, so that no operation has to register it. A matter of speed
- * only; not a collective. The buffer must stay allocated until it is deregistered, with `*handle`.
- * Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument (size 0),
- * weftSystemError. */
+ * only; not a collective. The buffer must stay allocated until it is deregistered, with `*handle`. Errors:
+ * weftInvalidPointer, weftInvalidComm, weftInvalidArgument (size 0), weftSystemError. */
 WEFT_API weftResult_t weftCommRegister(const weftComm_t comm, void* buff, size_t size, void** handle);
 
 /* Undoes weftCommRegister. No operation may be using the buffer. Errors: weftInvalidComm, weftInvalidArgument
@@ -521,8 +499,8 @@ WEFT_API weftResult_t weftStreamCreate(weftStream_t* stream);
 WEFT_API weftResult_t weftStreamDestroy(weftStream_t stream);
 
 /* Waits until every operation on the stream is complete. Returns the first failure since the last
- * synchronization or query that told it, if any. Errors: weftInvalidPointer (NULL or destroyed), and what
- * the operations failed with. */
+ * synchronization or query that told it, if any. Errors: weftInvalidPointer (NULL or destroyed), and what the
+ * operations failed with. */
 WEFT_API weftResult_t weftStreamSynchronize(weftStream_t stream);
 
 /* How many operations have been put on the stream so far, those of an open group not among them.
@@ -538,29 +516,28 @@ WEFT_API weftResult_t weftStreamSynchronizeTo(weftStream_t stream, uint64_t posi
  * weftInvalidArgument (timeoutSeconds is negative or NaN). */
 WEFT_API weftResult_t weftStreamWait(weftStream_t stream, uint64_t position, double timeoutSeconds);
 
-/* weftSuccess when every operation on the stream is complete, weftInProgress when not; does not block and
- * does no harm in a loop. Errors: as weftStreamSynchronize. */
+/* weftSuccess when every operation on the stream is complete, weftInProgress when not; does not block.
+ * Errors: as weftStreamSynchronize. */
 WEFT_API weftResult_t weftStreamQuery(weftStream_t stream);
 
-/* Weft only. The same for the first `position` operations of the stream. Errors: as weftStreamSynchronizeTo.
- */
+/* Weft only. As weftStreamQuery, for the first `position` operations of the stream. Errors: as
+ * weftStreamSynchronizeTo. */
 WEFT_API weftResult_t weftStreamQueryTo(weftStream_t stream, uint64_t position);
 
-/* Weft only. Calls `notify` once, as soon as every operation is complete that is on the stream now, those of
- * an open group not among them. Does not block. The operations need nobody who waits. `notify` runs on a
- * thread of the library, never inside this call, and may call every function but weftStreamDestroy. Callbacks
- * of a process begin one after the other, those of one stream in the order of these calls. One that blocks
- * delays the next by a millisecond, then another thread goes on. A failure is told by weftStreamSynchronize
- * as well. For a poll loop, let `notify` write to an eventfd. Errors: weftInvalidPointer (NULL or destroyed,
- * or `notify` is NULL). */
+/* Weft only. Calls `notify` once, as soon as every operation that is on the stream now (not in an open group)
+ * is complete. Does not block. The operations need nobody who waits. `notify` runs on a thread of the
+ * library, never inside this call, and may call every function but weftStreamDestroy. Callbacks of a process
+ * begin one after the other, those of one stream in the order of these calls. One that blocks delays the next
+ * by a millisecond. For a poll loop, let `notify` write to an eventfd. Errors: weftInvalidPointer (NULL or
+ * destroyed, or `notify` is NULL). */
 WEFT_API weftResult_t weftStreamNotify(weftStream_t stream, weftNotify_t notify, void* arg);
 
 /* ---- collectives ----
  *
  * Errors of all of them: weftInvalidComm, weftInvalidPointer (a buffer that the rank needs is NULL or not
- * aligned), weftInvalidArgument (the stream is destroyed), weftInvalidType, weftInvalidCount, weftInvalidOp
- * (reductions), weftInvalidRoot (rooted ones), weftInvalidUsage (finalized), and with a null stream what the
- * operation fails with. n is the number of ranks.
+ * aligned), weftInvalidArgument (the stream is destroyed), weftInvalidType, weftInvalidCount. Of reductions:
+ * weftInvalidOp. With a root: weftInvalidRoot. After weftCommFinalize: weftInvalidUsage. With a null stream:
+ * also what the operation fails with. n is the number of ranks.
  */
 
 /* recvbuff[i] of `root` = op over all ranks of sendbuff[i], i < count. recvbuff is not used elsewhere and may
@@ -599,15 +576,15 @@ WEFT_API weftResult_t weftAllGather(const void* sendbuff, void* recvbuff, size_t
 WEFT_API weftResult_t weftAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
                                    weftDataType_t datatype, weftComm_t comm, weftStream_t stream);
 
-/* recvbuff[r × count + i] of `root` = sendbuff[i] of rank r, i < count. recvbuff has n × count elements at
- * the root; it is not used elsewhere and may be NULL there. In place when, at the root, sendbuff == recvbuff
- * + root × count. */
+/* recvbuff[r × count + i] of `root` = sendbuff[i] of rank r, i < count. At the root, recvbuff has n × count
+ * elements. Elsewhere it is not used and may be NULL. In place when, at the root, sendbuff == recvbuff + root
+ * × count. */
 WEFT_API weftResult_t weftGather(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
                                  int root, weftComm_t comm, weftStream_t stream);
 
-/* recvbuff[i] of rank r = sendbuff[r × count + i] of `root`, i < count. sendbuff has n × count elements at
- * the root; it is not used elsewhere and may be NULL there. In place when, at the root, recvbuff == sendbuff
- * + root × count. */
+/* recvbuff[i] of rank r = sendbuff[r × count + i] of `root`, i < count. At the root, sendbuff has n × count
+ * elements. Elsewhere it is not used and may be NULL. In place when, at the root, recvbuff == sendbuff + root
+ * × count. */
 WEFT_API weftResult_t weftScatter(const void* sendbuff, void* recvbuff, size_t count, weftDataType_t datatype,
                                   int root, weftComm_t comm, weftStream_t stream);
 
@@ -620,10 +597,9 @@ WEFT_API weftResult_t weftAllGatherV(const void* sendbuff, void* recvbuff, const
                                      const size_t* displs, weftDataType_t datatype, weftComm_t comm,
                                      weftStream_t stream);
 
-/* recvbuff[i] of rank r = op over all ranks of sendbuff[displs[r] + i], i < recvcounts[r]. The arrays
- * recvcounts and displs are as for weftAllGatherV, but blocks that are only read may overlap. In place when
- * recvbuff == sendbuff
- * + displs[rank], and the other blocks are apart from that one. */
+/* recvbuff[i] of rank r = op over all ranks of sendbuff[displs[r] + i], i < recvcounts[r]. The arrays are as
+ * for weftAllGatherV, but blocks that are only read may overlap. In place when recvbuff == sendbuff +
+ * displs[rank], and the other blocks are apart from that one. */
 WEFT_API weftResult_t weftReduceScatterV(const void* sendbuff, void* recvbuff, const size_t* recvcounts,
                                          const size_t* displs, weftDataType_t datatype, weftRedOp_t op,
                                          weftComm_t comm, weftStream_t stream);
@@ -659,11 +635,11 @@ WEFT_API weftResult_t weftGroupStart(void);
  */
 WEFT_API weftResult_t weftGroupEnd(void);
 
-/* Closes the outermost group without running it, and estimates how long it would take. Calls are counted
- * one after the other, an uneven one as the even one that moves as much through this rank; communicators that
- * would have been created are left NULL or unusable. simInfo starts
- * as WEFT_SIM_INFO_INITIALIZER. A nested call only closes its group. Errors: as weftGroupEnd,
- * weftInvalidPointer (simInfo NULL), and weftInvalidArgument (simInfo not initialized). */
+/* Closes the outermost group without running it, and estimates how long it would take, its calls one after
+ * the other. An uneven call counts as the even one that moves as much through this rank. Communicators that
+ * would have been created are left NULL or unusable. simInfo starts as WEFT_SIM_INFO_INITIALIZER. A nested call
+ * only closes its group. Errors: as weftGroupEnd, weftInvalidPointer (simInfo NULL), and weftInvalidArgument
+ * (simInfo not initialized). */
 WEFT_API weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-"""The tables of docs/results/seeds.md."""
+"""The tables of docs/results/seeds.md and data/seeds.md."""
 from __future__ import annotations
 
 import math

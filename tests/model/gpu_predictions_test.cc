@@ -1,5 +1,5 @@
 // What the model says of ranks that share a GPU and a progress thread, beside what was measured on one H100
-// (docs/results/gpu.md), and what the tuner chooses there.
+// (docs/results/data/gpu.md), and what the tuner chooses there.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using plan::Collective;
 using topology::Layout;
 
 /// Threads as ranks that share an H100: the rates that were measured there, and driver calls of usual cost
-/// (docs/results/gpu.md). `scope_us` is what an entry into the driver's context takes, twice a step and twice
+/// (docs/results/data/gpu.md). `scope_us` is what an entry into the driver's context takes, twice a step and twice
 /// a call.
 Machine h100(int ranks, double scope_us) {
   constexpr double kCopy = 1.8, kRecord = 0.7, kQuery = 0.7, kBegin = 2.5, kEvent = 1.5, kTurn = 0.3;

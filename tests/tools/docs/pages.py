@@ -14,6 +14,7 @@ HISTORY = "docs/dev/design-log/"
 
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
+WORD = re.compile(r"[A-Za-z0-9][\w'’.%/-]*")
 
 
 @functools.cache
@@ -69,6 +70,10 @@ class Page:
             if body.strip():
                 start = start if paragraph else number
                 paragraph.append(body.strip())
+
+    def words(self):
+        """Words outside of tables and code; a piece of code in a sentence is one word."""
+        return sum(len(WORD.findall(CODE.sub("CODE", plain(text)))) for text in [text for _, text in self.paragraphs] + self.headings)
 
     def anchors(self):
         """What a heading can be linked by, as GitHub makes it."""

@@ -5,7 +5,7 @@ import re
 import sys
 import unittest
 
-from pages import pages, plain
+from pages import WORD, pages, plain
 
 MOST = 30
 LIST = pathlib.Path(__file__).with_name("long_sentences.txt")
@@ -21,7 +21,7 @@ def long_ones():
     for page in pages():
         for line, text in page.paragraphs:
             for sentence in sentences(text):
-                if len(re.findall(r"[A-Za-z0-9][\w'’.%/-]*", sentence)) > MOST:
+                if len(WORD.findall(sentence)) > MOST:
                     yield f"{page.name}\t{sentence[:BEGIN].rstrip()}", line
 
 
