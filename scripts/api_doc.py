@@ -63,15 +63,26 @@ def types(source):
     return ["```c", text.strip(), "```", ""]
 
 
+# Two sections of functions have these names; a heading and its anchor are to be found once.
+RENAMED = {"Streams": "Order on streams", "Groups": "Grouped calls"}
+
+
 def conventions(source):
+    """(heading, text) of each paragraph of the header's conventions. What they say of averages stands under a heading of its own."""
     text = re.match(COMMENT, source)["text"]
-    out = []
     for paragraph in paragraphs(text.split("Conventions, stated once", 1)[1]):
         title, _, rest = paragraph.partition(". ")
-        if title[0].isupper() and len(title) < 25 and rest:
-            paragraph = f"**{title}.** {rest}"
-        out += [paragraph, ""]
-    return out
+        if len(title) >= 25:
+            title, rest = paragraph.split()[0], paragraph
+        sentences = re.split(r"(?<=\.) (?=[A-Z])", rest)
+        averages = [each for each in sentences if title == "Overflow" and " average " in each]
+        yield RENAMED.get(title, title), " ".join(each for each in sentences if each not in averages)
+        if averages:
+            yield "Averages (weftAvg)", " ".join(averages)
+
+
+def anchor(heading):
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 SECTION = re.compile(r"/\* ---- (?P<title>[a-z ]+) ----(?P<more>[^/]*)\*/")
@@ -91,9 +102,11 @@ def index(source):
     for section, calls in sections(source):
         names = [re.search(r"(weft\w+)\(", call["code"])[1] for call in calls]
         title = section["title"].strip()
-        rows.append(f"| [{title.capitalize()}](#{title.replace(' ', '-')}) | "
+        rows.append(f"| [{title.capitalize()}](#{anchor(title)}) | "
                     f"{', '.join(f'[`{name}`](#{name.lower()})' for name in names)} |")
-    return rows + ["", "Also: [conventions](#conventions), [result codes](#result-codes), [types](#types).", ""]
+    headings = ", ".join(f"[{heading}](#{anchor(heading)})" for heading, _ in conventions(source))
+    return rows + ["", f"[Conventions](#conventions): {headings}.", "",
+                   "Also: [result codes](#result-codes), [types](#types).", ""]
 
 
 def page(source):
@@ -103,7 +116,8 @@ def page(source):
            "Names, order of arguments and meaning are those of NCCL's host API, with the prefix `weft`. The words \"Weft only\"",
            "mark the exceptions. `weft/weft_mpi.h` adds `weftCommInitMpi`.", "",
            "## Functions", "", *index(source), "## Conventions", ""]
-    out += conventions(source)
+    for heading, text in conventions(source):
+        out += [f"### {heading}", "", text, ""]
     out += ["## Result codes", ""] + results(source)
     out += ["", "0 to 7 are NCCL's. `weftGetErrorString` gives a few words for a code, `weftGetLastError` the whole sentence.", "",
             "## Types", ""] + types(source)
