@@ -223,7 +223,8 @@ constexpr Row kRows[] = {
      {.min = 0.1, .max = kWeek_s},
      kFailure,
      "How long an operation may take before it fails, counted from when its rank first had to wait for it. "
-     "The error names the ranks that did not arrive."},
+     "The error names the ranks that did not arrive. PyTorch's groups ignore this setting: theirs is "
+     "`timeout=` of init_process_group, 30 minutes by default."},
     {"WEFT_STALL_CHECK_S",
      &Settings::stall_check_s,
      {.min = 0.05, .max = 3600},
