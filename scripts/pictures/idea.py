@@ -3,7 +3,7 @@ from pictures.svg import Canvas
 
 READERS = [
     ("verify", "every element holds its contributions;", "no deadlock, no early read"),
-    ("simulate", "time on 8 or 8,192 ranks,", "on a laptop"),
+    ("simulate", "time on up to 512 nodes,", "on a laptop"),
     ("execute", "host memory or GPU memory,", "over any transport"),
     ("trace", "predicted beside measured,", "on one timeline"),
 ]
@@ -12,7 +12,7 @@ STEPS = ["put   slice 0 to rank 4", "wait  slice 0 of rank 4", "reduce into outp
 
 def draw():
     out = Canvas(920, 300, "One plan, four readers",
-                 "A generator makes a plan, a list of steps. The verifier, the simulator, the interpreter and the trace read the same plan.")
+                 "A generator makes a plan, a list of steps. The verifier, the simulator, the step loop and the trace read the same plan.")
     out.box(10, 85, 190, 130)
     out.text(105, 112, "generator", size=16, anchor="middle", bold=True)
     for number, words in enumerate(["one file an algorithm:", "all-to-all, ring, tree, …", "a pure function of", "request, topology, rank"]):

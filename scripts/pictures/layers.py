@@ -4,7 +4,7 @@ from pictures.svg import Canvas
 LAYERS = [
     ("api", "the C functions: check, convert, call"),
     ("job", "create, split and shrink communicators; measure the machine"),
-    ("engine", "run operations: contexts, interpreters, progress, failures, recorder"),
+    ("engine", "run operations: contexts, step loops, progress, failures, recorder"),
     ("model", "cost model, simulator, tuner"),
     ("plan", "steps, generators (one file an algorithm), verifier"),
     ("transport", "puts and messages: shared memory, TCP, libfabric"),
