@@ -23,10 +23,10 @@ void Incoming::cut_off(const Event& event) {
   for (IncomingPut& put : peers_[static_cast<int>(from)].incoming.known()) put.cut_off = true;
 }
 
-// An announcement leaves before its stripes, and on a single rail arrives before them. Over several rails a
-// stripe may arrive first, so nothing shows that no write has begun.
+// An announcement leaves before its stripes. Where a stripe may overtake it (over several rails, and over
+// EFA), nothing shows that no write has begun.
 bool Incoming::may_be_writing(int peer, uint32_t comm) const {
-  return rails_.size() > 1 || is_writing(peer, comm);
+  return !rails_.announcements_come_first() || is_writing(peer, comm);
 }
 
 bool Incoming::is_writing(int peer, uint32_t comm) const {
