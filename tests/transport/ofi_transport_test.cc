@@ -211,7 +211,7 @@ TEST_P(OfiPair, TellsWhetherAPutMayBeComingIn) {
   ASSERT_TRUE(until([&] { return arrived == 1 && done.done; }));
   EXPECT_FALSE(b_->incoming().may_be_writing(0, 0));
 
-  // It says nothing of writes that it gives up.
+  // ofi_rxm says nothing of writes that it gives up.
   if (b_->describe().find("ofi_rxm") != std::string::npos) return;
   source.assign(source.size(), 'y');
   ASSERT_TRUE(put_both(source, *target, 2, &never));
