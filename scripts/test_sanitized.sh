@@ -13,7 +13,7 @@ excluded=IsRightOnASampleUpTo16NodesOf8Ranks
 if [ "$sanitizers" = thread ]; then
   layers=${layers:-api bootstrap engine transport loom_engine loom_train}
   # Nor can it follow a process that is forked beside threads, or memory that is replaced at a fault.
-  excluded="over_libfabric|OfAForkedChildAreItsOwn|FreedInUse"
+  excluded="over_libfabric|OfAForkedChildAreItsOwn|AGroupThatIsOpenStaysTheParents|FreedInUse"
 fi
 targets=() gpu_kernels=ON selected=(--exclude-regex "$excluded")
 if [ -n "$layers" ]; then

@@ -245,7 +245,12 @@ bool Endpoint::take_back(int peer, transport::Completion& completion, bool close
   return false;
 }
 
-double Endpoint::patience_s() const { return answers_ ? kPatience_s : 0; }
+double Endpoint::patience_s(int peer) const { return silent_.contains(peer) ? 0 : kPatience_s; }
+
+void Endpoint::answered(int peer, bool in_time) {
+  if (in_time) silent_.erase(peer);
+  else silent_.insert(peer);
+}
 
 bool Endpoint::exposed_elsewhere(const transport::RemoteBuffer& buffer) const {
   return ofi_ && ofi_->rails().exposed_elsewhere(buffer);

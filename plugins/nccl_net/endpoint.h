@@ -14,6 +14,7 @@
 #include <mutex>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -152,9 +153,10 @@ class Endpoint final : private transport::Sink {
   bool take_back(int peer, transport::Completion& completion, bool closed);
   /// Lets go of a put to a process that has gone.
   void forget(transport::Completion& completion);
-  /// How long an answer is waited for: not at all once one has not come in that time, until one comes.
-  double patience_s() const;
-  void answered(bool in_time) { answers_ = in_time; }
+  /// How long a receiver waits for a peer's answer. A peer that has not answered in that time has none until
+  /// it answers.
+  double patience_s(int peer) const;
+  void answered(int peer, bool in_time);
   /// Whether pages of a buffer that is exposed can be written through another exposure, too.
   bool exposed_elsewhere(const transport::RemoteBuffer& buffer) const;
   /// Over libfabric: whether a write for the connection is known to have begun and not to be over.
@@ -201,9 +203,9 @@ class Endpoint final : private transport::Sink {
   std::vector<std::pair<int, Status>> losses_;  // to be told after poll()
   uint64_t events_ = 0;
   uint32_t idle_polls_ = 0;
-  bool answers_ = true;    // have come in time
-  int64_t polled_ns_ = 0;  // over libfabric: when, last
-  uint32_t pauses_ = 0;    // that are over
+  std::unordered_set<int> silent_;  // peers whose last answer has not come in time
+  int64_t polled_ns_ = 0;           // over libfabric: when, last
+  uint32_t pauses_ = 0;             // that are over
 };
 
 }  // namespace weft::nccl_net

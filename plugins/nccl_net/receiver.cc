@@ -376,7 +376,7 @@ void Receiver::take_away(uint64_t name) {
 void Receiver::word(const transport::Envelope& envelope, const void* payload) {
   Fate fate{};
   if (envelope.bytes == sizeof fate) std::memcpy(&fate, payload, sizeof fate);
-  endpoint().answered(true);
+  endpoint().answered(peer(), true);
   if (fate == Fate::stays) taken_.erase(name_of(envelope));
   else if (const auto taken = taken_.find(name_of(envelope)); taken != taken_.end())
     taken->second.answered = true;
@@ -394,7 +394,7 @@ void Receiver::vacate(const Memory& memory) {
   const auto is_its = [&](const auto& entry) { return entry.second.memory == &memory; };
   const auto is_unanswered = [&](const auto& entry) { return is_its(entry) && !entry.second.answered; };
   const auto there_is = [&](const auto& test) { return std::any_of(taken_.begin(), taken_.end(), test); };
-  QuietDeadline word(gave_up_ && heard_ == 0 ? 0 : endpoint().patience_s()), arrival(kArrival_s);
+  QuietDeadline word(gave_up_ && heard_ == 0 ? 0 : endpoint().patience_s(peer())), arrival(kArrival_s);
   bool begins = watch_peer() == PeerWatch::Peer::there;  // the sender may begin to write
   while (there_is(is_its) && !gone() && endpoint().status().ok()) {
     if (endpoint().poll().ok()) sched_yield();
@@ -405,7 +405,7 @@ void Receiver::vacate(const Memory& memory) {
         word.passed(heard_) && begins && there_is(is_unanswered) && !endpoint().is_written(peer(), number());
     // A sender that was never heard may not have finished its connect(), which says nothing of others.
     if (silent && heard_ == 0) gave_up_ = true;
-    else if (silent) endpoint().answered(false);
+    else if (silent) endpoint().answered(peer(), false);
     if (silent || arrival.passed(endpoint().events())) break;
   }
   const bool open = std::erase_if(taken_, is_its) > 0 && endpoint().status().ok();

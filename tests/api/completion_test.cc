@@ -169,6 +169,8 @@ TEST(Notifications, MayWriteToADescriptor) {
         const_cast<int*>(&fd)));
     pollfd ready{fd, POLLIN, 0};
     EXPECT_EQ(poll(&ready, 1, 20'000), 1);
+    uint64_t told = 0;
+    EXPECT_EQ(read(fd, &told, sizeof told), 8);
     EXPECT_EQ(x, 2.f);
     WEFT_OK(weftStreamDestroy(stream));
     close(fd);

@@ -381,12 +381,43 @@ TEST(Interpreter, AnUnknownNotificationFailsTheCommunicator) {
   EXPECT_TRUE(sums.ops[0]->end.finished);
 }
 
+// Tags of rank 2 count from behind the notifications of rank 1.
+TEST(Interpreter, ANotificationWhoseNumberWrapsIsUnknown) {
+  ScriptedJob job({.nodes = {0, 1, 2}, .algorithm = "allreduce=one_hop"});
+  Collected sums(job, Collective::all_reduce, 4);
+  sums.begin(0);
+  auto wrong = message_for(*sums.ops[0], MessageKind::signal, UINT32_MAX, 0, {});
+  wrong.from = 2;
+  job.network.forge(wrong);
+  job.network.deliver(job.network.find(2, 0));
+  (void)job.turn(0);
+  EXPECT_EQ(job.failure(0).code(), Code::internal_error);
+  EXPECT_NE(job.failure(0).message().find("rank 2 sent notification 4294967295"), std::string::npos)
+      << job.failure(0).message();
+}
+
 TEST(Interpreter, APayloadThatDoesNotFitFailsTheCommunicatorAndWritesNothing) {
   ScriptedJob job({.nodes = {0, 1}, .algorithm = "allreduce=one_hop"});
   Collected sums(job, Collective::all_reduce, 4);
   sums.begin(0);
   const uint64_t end = sums.ops[0]->memory.bytes[2];
   job.network.forge(message_for(*sums.ops[0], MessageKind::data, 0, end - 8, std::vector<std::byte>(16)));
+  job.network.deliver(job.network.find(1, 0));
+  (void)job.turn(0);
+  EXPECT_EQ(job.failure(0).code(), Code::internal_error);
+  EXPECT_NE(job.failure(0).message().find("rank 1 sent 16 bytes for offset"), std::string::npos)
+      << job.failure(0).message();
+}
+
+// The transport has dropped its bytes, for lack of a place.
+TEST(Interpreter, APutThatDoesNotFitFailsTheCommunicator) {
+  ScriptedJob job({.nodes = {0, 1}, .algorithm = "allreduce=one_hop"});
+  Collected sums(job, Collective::all_reduce, 4);
+  sums.begin(0);
+  const uint64_t end = sums.ops[0]->memory.bytes[2];
+  auto wrong = message_for(*sums.ops[0], MessageKind::data, 0, end - 8, std::vector<std::byte>(16));
+  wrong.payload.clear();
+  job.network.forge(wrong);
   job.network.deliver(job.network.find(1, 0));
   (void)job.turn(0);
   EXPECT_EQ(job.failure(0).code(), Code::internal_error);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace weft::model {
 namespace {
 
@@ -37,13 +39,39 @@ TEST(Machine, SurvivesTheWayToOtherRanks) {
   machine.cores = 0.5;
   machine.memory.cache_bytes = 1 << 20;
   machine.switch_us = 3.25;
-  const Machine back = from_numbers(to_numbers(machine));
+  const Result<Machine> received = from_numbers(to_numbers(machine));
+  ASSERT_TRUE(received.ok()) << received.status().message();
+  const Machine& back = *received;
   EXPECT_EQ(to_numbers(back), to_numbers(machine));
   EXPECT_EQ(back.inter.by_cpu, false);
   EXPECT_EQ(back.net, transport::Net::ofi);
   EXPECT_EQ(back.rails, 4);
   EXPECT_EQ(back.memory.cache_bytes, uint64_t{1} << 20);
-  EXPECT_EQ(to_json(from_numbers(std::vector<float>{1, 2})), to_json(Machine()));
+}
+
+TEST(Machine, LeastValuesSurviveTheWayToOtherRanks) {
+  Machine machine;
+  machine.cores = machine.crossing = 0.01;
+  machine.inter.bytes_per_us = 1e-3;
+  EXPECT_TRUE(from_numbers(to_numbers(machine)).ok());
+}
+
+TEST(Machine, NumbersThatNoFieldMayHaveAreRefused) {
+  const std::vector<float> numbers = to_numbers(Machine());
+  EXPECT_FALSE(from_numbers(std::vector<float>{1, 2}).ok());
+  const float wrong[] = {-1, 3e38F, std::numeric_limits<float>::infinity(),
+                         std::numeric_limits<float>::quiet_NaN()};
+  for (size_t at = 0; at < numbers.size(); ++at) {
+    for (const float value : wrong) {
+      std::vector<float> damaged = numbers;
+      damaged[at] = value;
+      EXPECT_FALSE(from_numbers(damaged).ok()) << "number " << at << " is " << value;
+    }
+  }
+  std::vector<float> slow = numbers;
+  slow[2] = 0;
+  EXPECT_EQ(from_numbers(slow).status().message(),
+            "machine: intra.bytes_per_us is 0, must be in [0.001, 1e+15]");
 }
 
 TEST(Machine, RatesFallFromTheCacheToMemory) {

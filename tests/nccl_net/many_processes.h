@@ -32,6 +32,11 @@ class Rank {
     ASSERT_EQ(::recv(channels_[rank], data, bytes, MSG_WAITALL), static_cast<ssize_t>(bytes))
         << "process " << rank << " ended";
   }
+  /// Whether a rank has told something that has not been heard yet: so that a process can poll until then.
+  bool has_been_told(int rank) const {
+    char byte;
+    return ::recv(channels_[rank], &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+  }
   /// Returns when all of `ranks` are here, too.
   void meet(const std::vector<int>& ranks) {
     char byte = 'm';

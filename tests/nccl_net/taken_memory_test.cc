@@ -2,7 +2,7 @@
 // neither writes nor reads it, whatever still comes; and whom else that concerns.
 #include <algorithm>
 
-#include "two_processes.h"
+#include "many_processes.h"
 
 namespace weft::nccl_net_test {
 namespace {
@@ -208,6 +208,68 @@ TEST(TakenMemoryAlone, OfASenderThatHasNotListenedIsAskedFor) {
           EXPECT_TRUE(holds(other.data(), kBytes, 3));
           self.meet();
         });
+  }
+}
+
+/// Three processes: a receiver, a sender that does not poll while memory is taken away, and one that does.
+enum Part { kReceiver, kSilent, kLively };
+constexpr size_t kTakenBytes = 200'000;
+
+void send_to_taken_memory(Rank& self) {
+  Rank::Ends ends = self.connect({kReceiver}, {});
+  End& end = ends.to.at(kReceiver);
+  Buffer buffer(end, kTakenBytes);
+  fill(buffer.data(), kTakenBytes, 3);
+  finish(self.host(), send(end, buffer.data(), 100, 2, buffer.memory()));
+  void* const waits = send(end, buffer.data(), kTakenBytes, 3, buffer.memory());
+  self.meet({kReceiver});
+  if (self.number() == kLively) {
+    abi::Result result = abi::kSuccess;
+    EXPECT_TRUE(wait_until(
+        [&] { return tested(self.host(), waits, nullptr, &result) || self.has_been_told(kReceiver); }));
+  }
+  self.meet({kReceiver});
+  finish(self.host(), send(end, buffer.data(), kTakenBytes, 1, buffer.memory()));
+  finish(self.host(), waits);
+  self.meet({kReceiver});
+}
+
+void take_memory_from_both(Rank& self) {
+  Rank::Ends ends = self.connect({}, {kSilent, kLively});
+  End &silent = ends.from.at(kSilent), &lively = ends.from.at(kLively);
+  Buffer taken_of_silent(silent, kTakenBytes), taken_of_lively(lively, kTakenBytes);
+  Buffer of_silent(silent, kTakenBytes), of_lively(lively, kTakenBytes);
+  void* const never[] = {receive(silent, taken_of_silent, 1), receive(lively, taken_of_lively, 1)};
+  finish(self.host(), receive(silent, of_silent, 2));
+  finish(self.host(), receive(lively, of_lively, 2));
+  self.meet(self.others());
+  taken_of_silent.deregister();
+  taken_of_lively.deregister();
+  self.meet(self.others());
+  for (void* const request : never) EXPECT_EQ(end_of(self.host(), request), abi::kRemoteError);
+  run_all(self.host(),
+          {to_receive(silent, of_silent.data(), kTakenBytes, 3, of_silent.memory()),
+           to_receive(lively, of_lively.data(), kTakenBytes, 3, of_lively.memory())},
+          [](size_t, int) {});
+  EXPECT_TRUE(holds(of_silent.data(), kTakenBytes, 3));
+  EXPECT_TRUE(holds(of_lively.data(), kTakenBytes, 3));
+  self.meet(self.others());
+}
+
+// A process that does not poll gives no answer. A process that polls still has its full time to answer. Else
+// its next write meets a withdrawn key, and the connection is lost.
+TEST(TakenMemoryAlone, OfASilentSenderLeavesOthersTheirTime) {
+  for (const char* provider : {"shm", WEFT_OFI_TCP}) {
+    const Net net{provider,
+                  {{"WEFT_NET", "ofi"},
+                   {"WEFT_PROVIDER", provider},
+                   {"WEFT_SOCKET_IFNAME", "lo"},
+                   {"MUTATION", "late"}},
+                  WEFT_NCCL_NET_MUTANT};
+    run_ranks(3, 12, net, [](Rank& self) {
+      if (self.number() == kReceiver) take_memory_from_both(self);
+      else send_to_taken_memory(self);
+    });
   }
 }
 

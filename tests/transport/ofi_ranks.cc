@@ -57,9 +57,7 @@ class Exchanger {
       : what_(what), transport_(transport), rank_(rank), ranks_(ranks), windows_(static_cast<size_t>(ranks)) {
     slot_bytes_ = (what.put_bytes + 63) / 64 * 64;
     window_.resize(slot_bytes_ * static_cast<size_t>(what.puts * ranks) + 1);
-    sink_.on_place = [this](int, const Envelope& e) {
-      return what_.unplaceable ? nullptr : window_.data() + e.offset;
-    };
+    sink_.on_place = [this](int, const Envelope& e) { return window_.data() + e.offset; };
     sink_.on_arrived = [this](int from, const Envelope& e, const void* payload) {
       arrived(from, e, payload);
     };

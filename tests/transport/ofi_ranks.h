@@ -102,7 +102,6 @@ struct Exchange {
   int messages = 40;           // to each peer
   int puts = 12;               // to each peer
   size_t put_bytes = 300'000;  // at most
-  bool unplaceable = false;    // the Sink has no place for puts that come as messages
 
   ::testing::AssertionResult run(OfiTransport& transport, int rank, int ranks) const;
 };

@@ -407,7 +407,12 @@ MachineDecision MachineDecision::unpack(std::span<const std::byte> bytes) {
   numbers.pop_back();
   decision.measure = numbers.back() != 0;
   numbers.pop_back();
-  decision.machine = model::from_numbers(numbers);
+  if (auto machine = model::from_numbers(numbers); machine.ok()) decision.machine = machine.take();
+  else
+    log::warn(
+        "what rank 0 says of this machine is refused ({}): this run chooses algorithms as for the default "
+        "machine, which is right but may be slower",
+        machine.status().message());
   return decision;
 }
 

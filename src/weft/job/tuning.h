@@ -43,6 +43,8 @@ struct MachineDecision {
 
   /// Plain bytes, of the same length for every decision.
   std::vector<std::byte> packed() const;
+  /// From rank 0's bytes. A machine with a value out of range is logged, and every rank takes the default
+  /// one.
   static MachineDecision unpack(std::span<const std::byte> bytes);
 };
 

@@ -15,6 +15,9 @@ using Json = nlohmann::ordered_json;
 double round_trip_us(const Link& link) { return 2 * way_us(link); }
 
 constexpr double kMostParts = 256;  // rails of a node, engines of a rank, ranks of a device or a thread
+/// The greatest value of a field.
+template <typename T>
+constexpr double kMost = std::is_same_v<T, int> ? kMostParts : 1e15;
 
 /// The one list of the JSON's fields: visit(section, key, member, least allowed value); a section of "" is
 /// the top. Machine is `Machine` or `const Machine`.
@@ -91,10 +94,9 @@ Status read_value(const Json& json, const std::string& name, T& into, double lea
   }
   if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
     const double value = json.get<double>();
-    const double most = std::is_same_v<T, int> ? kMostParts : 1e15;
-    if (!(value >= least && value <= most)) {
+    if (!(value >= least && value <= kMost<T>)) {
       return fail(Code::invalid_argument, "machine: {} is {}, must be in [{:g}, {:g}]", name, json.dump(),
-                  least, most);
+                  least, kMost<T>);
     }
   }
   into = json.get<T>();
@@ -269,15 +271,29 @@ std::vector<float> to_numbers(const Machine& machine) {
   return numbers;
 }
 
-Machine from_numbers(std::span<const float> numbers) {
+Result<Machine> from_numbers(std::span<const float> numbers) {
   Machine machine;
-  if (numbers.size() != to_numbers(machine).size()) return machine;
+  if (const size_t known = to_numbers(machine).size(); numbers.size() != known)
+    return fail(Code::invalid_argument, "machine: it has {} numbers, must have {}", numbers.size(), known);
   size_t at = 0;
-  for_each_field(machine, [&](const char*, const char*, auto& member, double) {
+  Status first;
+  for_each_field(machine, [&](const char* section, const char* key, auto& member, double least_value) {
     using Member = std::decay_t<decltype(member)>;
-    if constexpr (std::is_same_v<Member, bool>) member = numbers[at++] != 0;
-    else if constexpr (!std::is_same_v<Member, std::string>) member = static_cast<Member>(numbers[at++]);
+    if constexpr (!std::is_same_v<Member, std::string>) {
+      const float number = numbers[at++];
+      const double greatest = std::is_same_v<Member, transport::Net>
+                                  ? static_cast<double>(transport::Net::ofi)
+                              : std::is_same_v<Member, bool> ? 1
+                                                             : kMost<Member>;
+      // As floats, for that is what a sender's least value has become.
+      const auto least = static_cast<float>(least_value), most = static_cast<float>(greatest);
+      if (number >= least && number <= most) member = static_cast<Member>(number);
+      else if (first.ok())
+        first = fail(Code::invalid_argument, "machine: {}{}{} is {:g}, must be in [{:g}, {:g}]", section,
+                     *section ? "." : "", key, number, least, most);
+    }
   });
+  if (!first.ok()) return first;
   return machine;
 }
 

@@ -191,8 +191,9 @@ Machine machine_of(const topology::Host& host, int nodes_on_host = 1);
 /// Everything but the name of a machine, in a fixed order, to send it to other ranks. It is sent as floats,
 /// so its sender must use the received machine, too.
 std::vector<float> to_numbers(const Machine& machine);
-/// Numbers of another length leave the default machine.
-Machine from_numbers(std::span<const float> numbers);
+/// The machine of such numbers. Errors: invalid_argument for another number of them, and for a value that its
+/// field may not have, by name.
+Result<Machine> from_numbers(std::span<const float> numbers);
 
 /// Every field, as indented JSON.
 std::string to_json(const Machine& machine);

@@ -47,9 +47,7 @@ class Lanes {
     return false;
   }
   /// Whether the plan waits for such a notification at all.
-  bool expects(int from, uint32_t tag) const {
-    return tag < plan_->wait_begin[from + 1] - plan_->wait_begin[from];
-  }
+  bool expects(int from, uint32_t tag) const { return tag < plan_->notifications_from(from); }
   /// The notification is there. The wait whose lane stands before it; kNoStep: that comes later.
   plan::StepId arrive(int from, uint32_t tag) {
     const plan::StepId wait = std::exchange(waiting_[plan_->wait_begin[from] + tag], kArrived);

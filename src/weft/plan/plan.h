@@ -182,6 +182,10 @@ struct Plan {
 
   int lanes() const { return static_cast<int>(lane_begin.size()) - 1; }
   uint32_t notifications() const { return wait_begin.back(); }
+  /// How many of them come from a rank; their tags count from 0.
+  uint32_t notifications_from(int rank) const {
+    return wait_begin[static_cast<size_t>(rank) + 1] - wait_begin[static_cast<size_t>(rank)];
+  }
   std::span<const Region> sources_of(const Step& step) const {
     return {regions.data() + step.sources, step.source_count};
   }

@@ -190,9 +190,9 @@ Status World::match_waits(int rank) {
     const Step& step = p.steps[id];
     if (step.kind != StepKind::wait) continue;
     const uint32_t number = p.wait_begin[step.peer] + step.tag;
-    if (number >= p.wait_begin[step.peer + 1] || number >= waits.size()) {
+    if (step.tag >= p.notifications_from(step.peer) || number >= waits.size()) {
       return fail(kBroken, "{}: the plan knows of {} notifications from there", name_of(StepRef{rank, id}),
-                  p.wait_begin[step.peer + 1] - p.wait_begin[step.peer]);
+                  p.notifications_from(step.peer));
     }
     if (waits[number] != kNoStep) {
       return fail(kBroken, "{}: step {} waits for the same tag", name_of(StepRef{rank, id}), waits[number]);
@@ -216,7 +216,7 @@ Status World::match_sends(int rank) {
     const Step& step = p.steps[id];
     if (!sends(step)) continue;
     const auto& begin = plan(step.peer).wait_begin;
-    if (step.tag >= begin[rank + 1] - begin[rank]) {
+    if (step.tag >= plan(step.peer).notifications_from(rank)) {
       return fail(kBroken, "{}: rank {} does not wait for it", name_of(StepRef{rank, id}), step.peer);
     }
     StepRef& sender = senders_[step.peer][begin[rank] + step.tag];

@@ -27,7 +27,8 @@ class Sink {
  public:
   virtual ~Sink() = default;
   /// Where `envelope.bytes` of payload from `peer` should be written as they arrive, or null if that is not
-  /// known yet. A transport that already holds the payload need not ask.
+  /// known yet. A transport that already holds the payload need not ask. The bytes of a put without a place
+  /// are dropped.
   virtual void* place(int peer, const Envelope& envelope) = 0;
   /// A message or a put has arrived whole. `payload` is null if the bytes already are where place() said or
   /// where the put was aimed at; otherwise the Sink copies them before it returns.

@@ -23,10 +23,10 @@ void Incoming::cut_off(const Event& event) {
   for (IncomingPut& put : peers_[static_cast<int>(from)].incoming.known()) put.cut_off = true;
 }
 
-// An announcement leaves before its stripes, and on a single rail arrives before them. Over several rails a
-// stripe may arrive first, so nothing shows that no write has begun.
+// An announcement leaves before its stripes. Where a stripe may overtake it (over several rails, and over
+// EFA), nothing shows that no write has begun.
 bool Incoming::may_be_writing(int peer, uint32_t comm) const {
-  return rails_.size() > 1 || is_writing(peer, comm);
+  return !rails_.announcements_come_first() || is_writing(peer, comm);
 }
 
 bool Incoming::is_writing(int peer, uint32_t comm) const {
@@ -96,7 +96,7 @@ void Incoming::deliver_message(Sink& sink, const std::byte* message, size_t byte
   if (!put || put->finished) return;  // overtaken by its withdrawal
   switch (header.kind) {
     case MessageKind::put:
-      if (put->filing != IncomingPut::Filing::undecided)
+      if (put->in_segments)
         return log::warn("{}: rank {} announced a put that comes in segments", rails_.describe(), from);
       put->envelope = header.envelope;
       [[fallthrough]];
@@ -113,36 +113,28 @@ void Incoming::deliver_message(Sink& sink, const std::byte* message, size_t byte
   }
 }
 
-/// Copies a segment to where the Sink wants the put, or keeps it until all have arrived. A Sink that knew a
-/// place and knows none any more has given up the operation: the transport drops the bytes.
+/// Copies a segment to where the Sink wants the put. A receiver exposes memory before a peer can put into it,
+/// so a Sink without a place has given up the operation: the transport drops the bytes. It reserves no memory
+/// for them, whose length is the peer's word.
 void Incoming::file_segment(Sink& sink, int from, IncomingPut& put, const Header& header,
                             const std::byte* payload, size_t bytes) {
   const size_t total = header.envelope.bytes;
   if (header.position > total || bytes > total - header.position)
     return log::warn("{}: rank {} sent a segment beyond the end of its put", rails_.describe(), from);
-  put.envelope = header.envelope;
-  std::byte* place = nullptr;
-  if (put.filing != IncomingPut::Filing::staged)
-    place = static_cast<std::byte*>(sink.place(from, header.envelope));
-  if (put.filing == IncomingPut::Filing::undecided) {
-    put.filing = place ? IncomingPut::Filing::placed : IncomingPut::Filing::staged;
-    if (!place) put.staging.resize(total);
-  }
-  if (put.filing == IncomingPut::Filing::staged && put.staging.size() != total)
+  if (put.in_segments && put.envelope.bytes != total)
     return log::warn("{}: rank {} sent segments of one put with different lengths of it", rails_.describe(),
                      from);
-  if (put.filing == IncomingPut::Filing::staged) place = put.staging.data();
+  put.envelope = header.envelope;
+  put.in_segments = true;
+  auto* const place = static_cast<std::byte*>(sink.place(from, header.envelope));
   const Status copied = place ? messages_.copy(from, place + header.position, payload, bytes) : Status();
   if (!copied.ok()) return peers_.lose(from, copied);
-  put.bytes_filed += bytes;
-  if (put.bytes_filed == total) arrived_whole(sink, from, put);
+  put.segment_bytes += bytes;
+  if (put.segment_bytes == total) arrived_whole(sink, from, put);
 }
 
 void Incoming::arrived_whole(Sink& sink, int from, IncomingPut& put) {
-  const bool wanted = !put.withdrawn && peers_[from].lost.ok();
-  if (wanted)
-    sink.arrived(from, put.envelope,
-                 put.filing == IncomingPut::Filing::staged ? put.staging.data() : nullptr);
+  if (!put.withdrawn && peers_[from].lost.ok()) sink.arrived(from, put.envelope, nullptr);
   finished(from, put);
 }
 

@@ -47,9 +47,10 @@ class Incoming {
   bool awaits_acknowledgement() const;
 
   /// Whether the peer may be in the middle of writing a put of `comm` that it began before the last poll().
-  /// The caller knows that the peer begins no other.
+  /// The caller knows that the peer begins no other. Always true where stripes may come before their
+  /// announcement: over several rails, and over a network without order, such as EFA.
   bool may_be_writing(int peer, uint32_t comm) const;
-  /// Whether the peer certainly is. With several rails false says nothing.
+  /// Whether the peer certainly is. Where may_be_writing() is always true, false says nothing.
   bool is_writing(int peer, uint32_t comm) const;
 
  private:

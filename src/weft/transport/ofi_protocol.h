@@ -33,7 +33,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <vector>
 
 #include "transport/transport.h"
 
@@ -135,14 +134,11 @@ class Immediate {
 
 /// A put of which at least something has arrived.
 struct IncomingPut {
-  enum class Filing : uint8_t { undecided, placed, staged };
-
   Envelope envelope;
   uint64_t stripes_seen = 0;
-  uint64_t stripes_expected = 0;   // valid once `announced`
-  uint64_t bytes_filed = 0;        // of segments
-  std::vector<std::byte> staging;  // for segments that the Sink had no place for
-  Filing filing = Filing::undecided;
+  uint64_t stripes_expected = 0;  // valid once `announced`
+  uint64_t segment_bytes = 0;     // that have come, of a put in segments
+  bool in_segments = false;
   bool announced = false;
   bool withdrawn = false;
   bool finished = false;
@@ -172,7 +168,6 @@ class IncomingPuts {
 
   void finish(IncomingPut& put) {
     put.finished = true;
-    put.staging = {};
     for (; !puts_.empty() && puts_.front().finished; ++first_) puts_.pop_front();
   }
 

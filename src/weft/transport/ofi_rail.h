@@ -100,6 +100,9 @@ class Rail {
   bool needs_local_registration() const { return info_->domain_attr->mr_mode & FI_MR_LOCAL; }
   bool virtual_addresses() const { return info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR; }
   RegistrationDomain registration_domain() const;
+  /// Whether the endpoint takes in a write after what its sender had sent before it. EFA promises no such
+  /// order.
+  bool writes_follow_sends() const { return info_->rx_attr->msg_order & FI_ORDER_WAS; }
   /// Whether peers' writes show each aligned 128 bytes in order, or why not.
   const Status& writes_in_order() const { return in_order_; }
   /// Stops everything: the NIC touches no memory afterwards. Callers post nothing any more.

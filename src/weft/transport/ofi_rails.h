@@ -69,6 +69,8 @@ class Rails {
 
   // ---- Puts
 
+  /// Whether the announcement of a put arrives before its stripes.
+  bool announcements_come_first() const { return size() == 1 && rails_.front()->writes_follow_sends(); }
   /// Whether puts reach a peer's buffer by writes; else they travel as messages.
   bool reachable_by_writes(const RemoteBuffer& target) const;
   static uint64_t write_address(const RemoteBuffer& target, uint64_t offset);

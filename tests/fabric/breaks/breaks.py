@@ -26,10 +26,10 @@ BREAKS = [
      "  : immediate_.sequence(immediate, peer.incoming.first()), immediate_.window());"),
     (4, "segments come in the order of their bytes", "ofi_incoming.cc",
      "copy(from, place + header.position, payload, bytes)",
-     "copy(from, place + (broken_by(4) ? put.bytes_filed : header.position), payload, bytes)"),
+     "copy(from, place + (broken_by(4) ? put.segment_bytes : header.position), payload, bytes)"),
     (5, "the last segment comes last", "ofi_incoming.cc",
-     "if (put.bytes_filed == total) arrived_whole",
-     "if (put.bytes_filed == total || (broken_by(5) && header.position + bytes == total)) arrived_whole"),
+     "if (put.segment_bytes == total) arrived_whole",
+     "if (put.segment_bytes == total || (broken_by(5) && header.position + bytes == total)) arrived_whole"),
     (6, "a source is free once its stripes are posted", "ofi_puts.cc",
      "  posted_.splice(posted_.end(), unposted_, put.self);\n  if (put.in_flight == 0) finish(put);",
      "  if (broken_by(6) && put.done) std::exchange(put.done, nullptr)->done = true;\n"

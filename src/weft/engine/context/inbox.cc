@@ -136,10 +136,10 @@ void Inbox::deliver(Operation& op, int peer, const transport::Envelope& envelope
   const auto fail_for = [&](const Status& why)
                             WEFT_REQUIRES(context_lock) { (void)context_.failures().fail_later(op, why); };
   const plan::Plan& plan = op.tables->plan;
-  const uint32_t number = plan.wait_begin[from] + envelope.tag();
-  if (number >= plan.wait_begin[from + 1])
+  if (envelope.tag() >= plan.notifications_from(from))
     return fail_for(fail(Code::internal_error, "rank {} sent notification {}, the plan knows {}", from,
-                         envelope.tag(), plan.wait_begin[from + 1] - plan.wait_begin[from]));
+                         envelope.tag(), plan.notifications_from(from)));
+  const uint32_t number = plan.wait_begin[from] + envelope.tag();
   const auto kind = static_cast<MessageKind>(envelope.kind);
   Result<bool> there = true;
   if (exposes(kind)) {
@@ -147,7 +147,7 @@ void Inbox::deliver(Operation& op, int peer, const transport::Envelope& envelope
   } else if (op.device && kind == MessageKind::data && envelope.bytes > 0 && op.fits(envelope, from)) {
     there = op.device->file(number, envelope, payload);
     op.progress.may_move |= there.ok();
-  } else if (payload && envelope.bytes > 0) {
+  } else if (envelope.bytes > 0 && (payload || !op.fits(envelope, from))) {
     if (Status filed = file_payload(op, from, envelope, payload); !filed) there = filed;
   }
   if (!there) return fail_for(there.status());

@@ -74,11 +74,10 @@ class FastSteps {
     if (e.op != op_.number || e.comm != environment_.comm || e.signature != op_.signature) return false;
     if (static_cast<MessageKind>(e.kind) != MessageKind::data || e.bytes > kShortCopy || !payload)
       return false;
-    const auto from = static_cast<size_t>(environment_.members.rank_of_world(peer));
-    const uint32_t number = plan_.wait_begin[from] + e.tag();
-    if (number >= plan_.wait_begin[from + 1] || !op_.memory.fits(e)) return false;
+    const int from = environment_.members.rank_of_world(peer);
+    if (e.tag() >= plan_.notifications_from(from) || !op_.memory.fits(e)) return false;
     copy_short(op_.memory.base[e.space] + e.offset, payload, e.bytes);
-    op_.progress.arrived[number] = 1;
+    op_.progress.arrived[plan_.wait_begin[static_cast<size_t>(from)] + e.tag()] = 1;
     return true;
   }
 
