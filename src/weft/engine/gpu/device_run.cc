@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "engine/gpu/captured_calls.h"
 #include "engine/gpu/checked_calls.h"
-#include "engine/gpu/plan_path.h"
 #include "engine/run/communicator.h"
 #include "engine/run/operation.h"
 
@@ -39,6 +38,11 @@ Status DeviceRun::arrive_in(cuda::StreamHandle* stream) {
   cuda::Device& device = executor_.device();
   const cuda::Driver& d = **cuda::driver();
   const cuda::Scope scope(device);
+  if (path_) {
+    auto epoch = path_->arrive(op_, served_);
+    if (epoch) epoch_ = *epoch;
+    return epoch.status();
+  }
   if (!device.has_memory_operations()) {
     WEFT_TRY(cuda::check(d.event_create(&reached_, cuda::kEventDisableTiming), "cuEventCreate"));
     return cuda::check(d.event_record(reached_, stream), "cuEventRecord");
@@ -55,21 +59,26 @@ Status DeviceRun::arrive_in(cuda::StreamHandle* stream) {
 
 Status DeviceRun::wait_in(cuda::StreamHandle* stream) {
   cuda::Device& device = executor_.device();
-  if (!hold_.flags) return {};
+  if (!hold_.flags && !path_) return {};
   const cuda::Scope scope(device);
+  if (path_) return path_->leave(epoch_);
   return cuda::check(
       (*cuda::driver())
           ->stream_wait_value(stream, hold_.flags->address_of_done(), hold_.turn, cuda::kWaitValueGeq),
       "cuStreamWaitValue32");
 }
 
-void DeviceRun::follow(std::shared_ptr<PlanPath> path, uint64_t epoch) {
+void DeviceRun::follow(std::shared_ptr<StreamPath> path, std::shared_ptr<const StreamPath::Served> served) {
   path_ = std::move(path);
-  epoch_ = epoch;
+  served_ = std::move(served);
 }
 
 void DeviceRun::release_stream() {
-  if (const auto path = std::exchange(path_, nullptr)) return path->let_go(epoch_);
+  if (const auto path = std::exchange(path_, nullptr)) {
+    const cuda::Scope scope(executor_.device());
+    if (epoch_ > 0) path->let_go(epoch_);
+    return;
+  }
   hold_.release(executor_.device());
 }
 
