@@ -14,6 +14,7 @@ GROUPS = {
     "step 0": "What stopped, or was left open, the last time",
     "latency": "Latency and bandwidth, ranks being threads of a process",
     "plan kernel": "Short collectives as one kernel (WEFT_CUDA_KERNEL=on), ranks being threads of a process",
+    "copy path": "Long collectives as copies on the caller's stream (WEFT_CUDA_COPY_BYTES), beside step by step, ranks being threads",
     "failures": "Abort and deadline",
     "correctness": "Correctness",
     "processes": "Ranks as processes, which take turns on the GPU",
@@ -25,6 +26,7 @@ GROUPS = {
 SIZES = {
     "64K": ("65536", "65536"),
     "1M": ("1048576", "262144"),
+    "16M": ("16777216", "524288"),
     "256M": ("268435456", "1048576"),
     "largest": ("256M", "64K"),
     "most": ("4M", "512"),
@@ -60,6 +62,9 @@ OVER_PLUGIN = {"NCCL_NET_PLUGIN": "weft", "NCCL_NET": "Weft"}
 OF_TESTS = {"WEFT_TUNE": "off"}
 # The tests' driver has room for few kernels that wait for each other.
 IN_KERNELS = {"WEFT_CUDA_KERNEL": "on", "FAKE_CUDA_MULTIPROCESSORS": "64"}
+# As a user has it, where the tuner decides; and for every message.
+BY_COPIES = {"WEFT_CUDA_COPY_BYTES": "64M"}
+ALL_BY_COPIES = {"WEFT_CUDA_COPY_BYTES": "64M", "WEFT_CUDA_COPY_FROM": "1"}
 
 
 def step(name, group, limit_s, usual_s, asks, command, read, needs=(), **environment):
@@ -144,6 +149,23 @@ step("kernel_deadline", "plan kernel", 40, 5, "How soon a kernel ends whose peer
      readers.json_rows, **OF_TESTS, **IN_KERNELS)
 step("kernel_small_operations", "plan kernel", 90, 50, "Are 10^6 small operations with random delays right as kernels?",
      ["{bin}/gpu_ranks", "random", "2", "{operations}", "--seconds", "{seconds}"], readers.json_rows, **IN_KERNELS)
+
+# ---- copies on the stream: each result says by which algorithm it ran, "copy_engines" where it was this path ----
+step("copies_tests", "copy path", 90, 15, "Are long collectives right as copies on the stream, and do they end when a rank is missing?",
+     ["{bin}/test_cuda", "--gtest_filter=CopyPath.*-*256MiB*"], readers.google_tests, **OF_TESTS,
+     WEFT_CUDA_COPY_BYTES="64K", WEFT_CUDA_COPY_FROM="1")
+for ranks in (2, 4):
+    step(f"copies_all_gather_{ranks}", "copy path", 40, 6, f"all_gather of {ranks} ranks as copies on the stream",
+         ["{bin}/gpu_ranks", "time", str(ranks), "all_gather", "{64K}", "{1M}", "{16M}", "{256M}"], readers.json_rows, **ALL_BY_COPIES)
+    step(f"steps_all_gather_{ranks}", "copy path", 40, 6, f"The same of {ranks} ranks step by step",
+         ["{bin}/gpu_ranks", "time", str(ranks), "all_gather", "{64K}", "{1M}", "{16M}", "{256M}"], readers.json_rows)
+    step(f"tuned_all_gather_{ranks}", "copy path", 40, 6, f"The same of {ranks} ranks where the tuner chooses the path",
+         ["{bin}/gpu_ranks", "time", str(ranks), "all_gather", "{64K}", "{1M}", "{16M}", "{256M}"], readers.json_rows, **BY_COPIES)
+step("copies_abort", "copy path", 40, 5, "How soon the stream goes on after weftCommAbort, with the paths switched on", ["{bin}/gpu_ranks", "abort"],
+     readers.json_rows, **OF_TESTS, **ALL_BY_COPIES)
+step("copies_beside_all_gather", "copy path", 60, 12,
+     "What a matrix product loses beside all_gather of 256 MiB as copies on the stream, ranks being threads",
+     ["{bin}/gpu_probe", "beside", "threads", "all_gather", "{256M}"], readers.per_cent, ["CUDA's runtime"], **ALL_BY_COPIES)
 
 # ---- failures ----
 step("abort", "failures", 40, 5, "How soon the stream goes on after weftCommAbort", ["{bin}/gpu_ranks", "abort"], readers.json_rows,

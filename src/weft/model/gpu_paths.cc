@@ -9,20 +9,21 @@
 namespace weft::model {
 namespace {
 
-/// Bytes that the busiest rank stages, copies for itself, and has copied from or to it between ranks.
+/// What the busiest rank stages, copies for itself, and has copied from or to it, in bytes; and its copies in
+/// a round.
 struct Load {
-  double staged = 0, own = 0, exchanged = 0;
+  double staged = 0, own = 0, exchanged = 0, copies = 0;
 };
 
 Load load_of(const plan::Request& request, int ranks) {
   const auto bytes = static_cast<double>(request.bytes());
   const double others = ranks - 1;
   switch (request.collective) {
-    case plan::Collective::all_gather: return {bytes, bytes, others * bytes};
-    case plan::Collective::scatter:
-    case plan::Collective::all_to_all: return {others * bytes, bytes, others * bytes};
-    // A root that stages copies nothing else of the message while the others read.
-    default: return {bytes, 0, others * bytes};
+    case plan::Collective::all_gather: return {bytes, bytes, others * bytes, others + 2};
+    case plan::Collective::all_to_all: return {others * bytes, bytes, others * bytes, others + 3};
+    case plan::Collective::scatter: return {others * bytes, 0, others * bytes, 3};
+    case plan::Collective::gather: return {bytes, 0, others * bytes, others + 1};
+    default: return {bytes, 0, others * bytes, 2};  // a root copies its own while the others read
   }
 }
 
@@ -47,9 +48,10 @@ double staged_copies_us(const Machine& machine, const plan::Request& request, in
   const Load load = load_of(request, ranks);
   const double inside = std::max(machine.memory.copy_large, 1.0);
   const double between = std::max(machine.intra.bytes_per_us, 1.0);
-  const double copies = (load.staged + load.own) / inside + load.exchanged / between;
+  const double bytes = (load.staged + load.own) / inside + load.exchanged / between;
   const auto rounds = static_cast<double>(plan::staged_rounds(request, ranks, staging_bytes));
-  return 2 * kFlagUs * rounds + copies * machine.device_ranks;
+  const double begins = load.copies * std::max(machine.engine_us - machine.engine_step_us, 0.0);
+  return rounds * (2 * kFlagUs + begins) + bytes * machine.device_ranks;
 }
 
 Status staged_copies_pay(const plan::Request& request, int ranks, uint64_t from_bytes, double predicted_us,

@@ -32,8 +32,8 @@ double plan_kernel_us(const Machine& machine, const plan::Request& request, int 
 /// kernel is taken to be.
 Status plan_kernel_pays(double predicted_us, const std::function<double()>& steps_us);
 
-/// What staged copies take: for every round two waits for flags, and the busiest rank's copies one after the
-/// other. Copies of ranks that share a device take turns.
+/// What staged copies take: for every round two waits for flags, and the begins of the busiest rank's copies;
+/// and its bytes, one copy after the other. Copies of ranks that share a device take turns.
 double staged_copies_us(const Machine& machine, const plan::Request& request, int ranks,
                         uint64_t staging_bytes);
 /// Whether staged copies do a request that fits: from `from_bytes` on if that is not 0, else where they are

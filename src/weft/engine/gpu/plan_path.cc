@@ -143,7 +143,8 @@ std::shared_ptr<StreamPath::Served> PlanPath::make(const plan::Request& request,
   auto made = std::make_shared<Kernel>();
   double predicted_us = 0;
   made->why_not = [&]() -> Status {
-    auto program = make_program(request);
+    if (!settings().algo.empty()) return fail(Code::unsupported, "WEFT_ALGO pins algorithms");
+    auto program = make_program(request, rank_, ranks_, blocks_for(request.bytes()));
     if (!program) return program.status();
     made->program = *program;
     if (prices.known()) predicted_us = model::plan_kernel_us(prices.machine, request, ranks_);
@@ -158,18 +159,17 @@ std::shared_ptr<StreamPath::Served> PlanPath::make(const plan::Request& request,
   return made;
 }
 
-Result<cuda::PlanProgram> PlanPath::make_program(const plan::Request& request) const {
-  if (!settings().algo.empty()) return fail(Code::unsupported, "WEFT_ALGO pins algorithms");
+Result<cuda::PlanProgram> PlanPath::make_program(const plan::Request& request, int rank, int ranks,
+                                                 uint32_t blocks) {
   if (request.bytes() == 0 || request.uneven || plan::is_transfer(request.collective))
     return fail(Code::unsupported, "a plan kernel serves even collectives only");
-  const topology::Layout layout = topology::Layout::blocks(1, ranks_);
+  const topology::Layout layout = topology::Layout::blocks(1, ranks);
   const plan::Limits limits{.eager_intra_bytes = kLongest, .eager_inter_bytes = kLongest};
   const plan::Algorithm& algorithm = *plan::find_algorithm(request.collective, kAlgorithm);
   WEFT_TRY(algorithm.fits(request, layout, limits));
   std::vector<plan::Plan> plans;
-  for (int rank = 0; rank < ranks_; ++rank) plans.push_back(algorithm.make(request, layout, limits, rank));
-  return plan::make_program(plans, rank_, layout, limits,
-                            {.blocks = blocks_for(request.bytes()), .slot_bytes = kSlotBytes});
+  for (int each = 0; each < ranks; ++each) plans.push_back(algorithm.make(request, layout, limits, each));
+  return plan::make_program(plans, rank, layout, limits, {.blocks = blocks, .slot_bytes = kSlotBytes});
 }
 
 // ---- Kernels

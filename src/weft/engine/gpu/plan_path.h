@@ -37,6 +37,11 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   /// unsupported, with the reason.
   static Result<uint32_t> most_blocks(std::span<const Offer> offers);
 
+  /// What a kernel of so many blocks a lane does for a request on rank `rank` of `ranks`. Errors:
+  /// unsupported, with the reason, the same on all ranks.
+  static Result<cuda::PlanProgram> make_program(const plan::Request& request, int rank, int ranks,
+                                                uint32_t blocks);
+
   /// Of rank `rank` of `ranks`. Errors: unsupported, unhandled_cuda_error, out_of_memory.
   static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, int rank, int ranks);
   ~PlanPath() override;
@@ -63,7 +68,6 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
     cuda::PlanProgram program;
   };
   std::shared_ptr<Served> make(const plan::Request& request, const Prices& prices) const override;
-  Result<cuda::PlanProgram> make_program(const plan::Request& request) const;
   uint32_t blocks_for(uint64_t bytes) const;
   Status follow_last(cuda::StreamHandle* stream);
 
