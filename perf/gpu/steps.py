@@ -121,7 +121,7 @@ step("waits_beside_a_kernel", "step 0", 60, 25, "Which calls return while a kern
 for ranks in (2, 4):
     for collective in ("all_reduce", "all_gather", "reduce_scatter"):
         step(f"{collective}_{ranks}", "latency", 40, 6, f"{collective} of {ranks} ranks, and by which algorithm",
-             ["{bin}/gpu_ranks", "time", str(ranks), collective, "64", "{64K}", "{1M}", "{256M}"], readers.json_rows)
+             ["{bin}/gpu_ranks", "time", str(ranks), collective, "64", "{64K}", "{1M}", "{16M}", "{256M}"], readers.json_rows)
 step("all_reduce_8", "latency", 40, 6, "all_reduce of 8 ranks",
      ["{bin}/gpu_ranks", "time", "8", "all_reduce", "64", "{1M}"], readers.json_rows)
 step("copy", "latency", 30, 4, "What a copy inside the device takes", ["{bin}/gpu_ranks", "copy", "{256M}"], readers.json_rows)
@@ -150,19 +150,19 @@ step("kernel_deadline", "plan kernel", 40, 5, "How soon a kernel ends whose peer
 step("kernel_small_operations", "plan kernel", 90, 50, "Are 10^6 small operations with random delays right as kernels?",
      ["{bin}/gpu_ranks", "random", "2", "{operations}", "--seconds", "{seconds}"], readers.json_rows, **IN_KERNELS)
 
-# ---- copies on the stream: each result says by which algorithm it ran, "copy_engines" where it was this path ----
-step("copies_tests", "copy path", 90, 15, "Are long collectives right as copies on the stream, and do they end when a rank is missing?",
+# ---- copies on the stream: each result says by which algorithm it ran, "copy_engines" where it was this path; the same
+# lengths step by step are all_gather_2 and all_gather_4 above ----
+step("copies_tests", "copy path", 90, 10, "Are long collectives right as copies on the stream, and do they end when a rank is missing?",
      ["{bin}/test_cuda", "--gtest_filter=CopyPath.*-*256MiB*"], readers.google_tests, **OF_TESTS,
      WEFT_CUDA_COPY_BYTES="64K", WEFT_CUDA_COPY_FROM="1")
 for ranks in (2, 4):
-    step(f"copies_all_gather_{ranks}", "copy path", 40, 6, f"all_gather of {ranks} ranks as copies on the stream",
+    step(f"copies_all_gather_{ranks}", "copy path", 40, 5, f"all_gather of {ranks} ranks as copies on the stream",
          ["{bin}/gpu_ranks", "time", str(ranks), "all_gather", "{64K}", "{1M}", "{16M}", "{256M}"], readers.json_rows, **ALL_BY_COPIES)
-    step(f"steps_all_gather_{ranks}", "copy path", 40, 6, f"The same of {ranks} ranks step by step",
-         ["{bin}/gpu_ranks", "time", str(ranks), "all_gather", "{64K}", "{1M}", "{16M}", "{256M}"], readers.json_rows)
-    step(f"tuned_all_gather_{ranks}", "copy path", 40, 6, f"The same of {ranks} ranks where the tuner chooses the path",
-         ["{bin}/gpu_ranks", "time", str(ranks), "all_gather", "{64K}", "{1M}", "{16M}", "{256M}"], readers.json_rows, **BY_COPIES)
-step("copies_abort", "copy path", 40, 5, "How soon the stream goes on after weftCommAbort, with the paths switched on", ["{bin}/gpu_ranks", "abort"],
-     readers.json_rows, **OF_TESTS, **ALL_BY_COPIES)
+step("tuned_all_gather_4", "copy path", 40, 5, "The same of 4 ranks where the tuner chooses the path",
+     ["{bin}/gpu_ranks", "time", "4", "all_gather", "{64K}", "{1M}", "{16M}", "{256M}"], readers.json_rows, **BY_COPIES)
+for end, asks in (("abort", "How soon the stream goes on after weftCommAbort, while it waits for a peer's copies"),
+                  ("deadline", "How soon it goes on when the peer never comes")):
+    step(f"copies_{end}", "copy path", 40, 5, asks, ["{bin}/gpu_ranks", end, "all_gather"], readers.json_rows, **OF_TESTS, **ALL_BY_COPIES)
 step("copies_beside_all_gather", "copy path", 60, 12,
      "What a matrix product loses beside all_gather of 256 MiB as copies on the stream, ranks being threads",
      ["{bin}/gpu_probe", "beside", "threads", "all_gather", "{256M}"], readers.per_cent, ["CUDA's runtime"], **ALL_BY_COPIES)

@@ -1,4 +1,4 @@
-// Long collectives as copies on the caller's stream, on the fake driver: what a call costs, whether the data
+// Long collectives as copies on the caller's stream: what a call costs, whether the data
 // is right, and how an operation ends when a rank does not come, comes with another call, or gives up.
 #include "engine/gpu/copy_path.h"
 
@@ -21,7 +21,7 @@ constexpr size_t kCount = 64 << 10;  // floats of a rank: 256 KiB
 constexpr const char* kName = "copy_engines";
 
 #define WEFT_NEED_COPY_PATH()                                                                \
-  WEFT_NEED_FAKE(fake);                                                                      \
+  WEFT_NEED_DEVICE();                                                                        \
   if (settings().cuda_copy_bytes == 0 || !(*cuda::Device::open(0))->has_memory_operations()) \
   GTEST_SKIP() << "cuda.copy_path runs this with WEFT_CUDA_COPY_BYTES, where streams wait for memory"
 
@@ -62,6 +62,7 @@ std::string failure_of(weftComm_t comm) {
 
 TEST(CopyPath, AnAllGatherOf256MiBIsItsCopiesAndFourCallsAndNothingOnTheProgressThread) {
   WEFT_NEED_COPY_PATH();
+  WEFT_NEED_FAKE(fake);
   constexpr int kRanks = 4, kCalls = 2;
   const size_t part = static_cast<size_t>(settings().cuda_copy_bytes);
   const char* const kNames[] = {"cuMemcpyAsync",        "cuStreamBatchMemOp", "cuStreamWaitValue32",
@@ -243,7 +244,7 @@ TEST(CopyPath, ReductionsGoStepByStepAndGraphsToo) {
 }
 
 TEST(CopyPath, GoesStepByStepWhereStreamsMayNotWait) {
-  WEFT_NEED_FAKE(fake);
+  WEFT_NEED_DEVICE();
   if ((*cuda::Device::open(0))->has_memory_operations())
     GTEST_SKIP() << "cuda.copy_path_without_memops runs this with FAKE_CUDA_MEMOPS=0";
   run_ranks(
@@ -457,6 +458,7 @@ TEST(CopyPath, APeerOfARankThatGaveUpDoesNotTakeItsOperationForDone) {
 
 TEST(CopyPath, ACallOfTheDriverThatFailsEndsTheOperation) {
   WEFT_NEED_COPY_PATH();
+  WEFT_NEED_FAKE(fake);
   for (const char* function : {"cuMemcpyAsync", "cuStreamBatchMemOp"})
     for (const int good : {0, 1, 2}) {
       std::barrier both(2);

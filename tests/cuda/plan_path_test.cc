@@ -19,7 +19,7 @@ constexpr size_t kCount = 16;  // floats: 64 bytes
 using Values = std::vector<float>;
 
 #define WEFT_NEED_PLAN_PATH()                                       \
-  WEFT_NEED_FAKE(fake);                                             \
+  WEFT_NEED_DEVICE();                                               \
   if (!settings().cuda_kernel || cuda::plan_kernel_image().empty()) \
   GTEST_SKIP() << "cuda.plan_path runs this with WEFT_CUDA_KERNEL=on, where nvcc made kernels"
 
@@ -37,6 +37,7 @@ std::string algorithm_of(weftComm_t comm) {
 
 TEST(PlanPath, AShortCollectiveIsOneLaunchAndNothingOnTheProgressThread) {
   WEFT_NEED_PLAN_PATH();
+  WEFT_NEED_FAKE(fake);
   constexpr int kCalls = 20, kRanks = 2;
   // Events are left out: every 100 ms one asks whether the device is alive.
   const auto counts = [&] {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/settings.h"
 #include "engine/context/context.h"
 #include "engine/failure/verdict.h"
@@ -77,10 +76,7 @@ Result<bool> DeviceOperations::is_done_by_its_path(Operation& op) {
     Verdict::on_mismatch(context_, op, differs);
     return false;
   }
-  if (done || done.status().code() != Code::timeout) return done;
-  op.end.deadline_ns = 1;  // its stream has waited for that long
-  Verdict::on_stall(context_, op, now_ns());
-  return false;
+  return done;
 }
 
 // As Failures::check() does for operations that go step by step.

@@ -19,6 +19,9 @@ constexpr uint32_t kSlotBytes =
     kLongest;  // one put to each rank; as packets a short one takes twice its bytes
 constexpr uint64_t kBytesOfBlock = 8 << 10;
 constexpr uint32_t kMostBlocks = 8;
+// A CPU notices an operation that is overdue, asks the ranks what they have called, and sets the abort word.
+// A kernel gives up by itself only when no CPU has done that.
+constexpr double kGraceSeconds = 2;
 constexpr const char* kAlgorithm = "one_hop";
 constexpr const char* kName = "one_hop_kernel";  // how statistics and the flight recorder call it
 
@@ -191,7 +194,7 @@ Result<uint64_t> PlanPath::arrive(const Operation& op, const std::shared_ptr<con
   own.space[0] = const_cast<void*>(call.send);
   own.space[1] = call.recv;
   to.host = host_;
-  to.timeout_ns = static_cast<uint64_t>(op.end.timeout_s * 1e9);
+  to.timeout_ns = static_cast<uint64_t>((op.end.timeout_s + kGraceSeconds) * 1e9);
   to.slot_bytes = kSlotBytes;
   cuda::set_reduction(to, call.type, call.op, op.reduction.order == device::Order::tree);
   const bool reduces = plan::reduces(call.collective);
