@@ -50,7 +50,7 @@ std::string expected_of(const Operation& op) {
 }
 
 /// Whether its stream does it, while the engine has not started it.
-bool does_alone(const Operation& op) { return op.device && op.device->path(); }
+bool does_alone(const Operation& op) { return op.device && op.device->on_path().path; }
 
 Case open_case(Operation& op) {
   Case c;
@@ -61,7 +61,7 @@ Case open_case(Operation& op) {
   c.name = describe(op);
   c.mine = describe_call(record_of(op));
   c.expected = expected_of(op);
-  if (does_alone(op)) c.holds_up = op.device->holds_up();
+  if (does_alone(op)) c.holds_up = op.device->on_path().holds_up();
   else c.asked = op.progress.awaited_peers(*op.tables);
   const bool collective = !(op.number & kTransferBit);
   for (int rank = 0; collective && rank < op.comm->size() && c.asked.size() < kMostAsked; ++rank)

@@ -171,7 +171,7 @@ Status leave_on_device(Operation& op) {
   Context& context = *op.context;
   context.device_operations().await_stream(op);
   if (context.sleepers().any_waiting()) return {};
-  if (!op.device->path()) context.turn();
+  if (!op.device->on_path().path) context.turn();
   context.waiting().wake_progress();
   return {};
 }

@@ -48,9 +48,9 @@ int DeviceOperations::start_awaiting() {
   for (size_t i = 0; i < awaiting_.size();) {
     Operation* const op = awaiting_[i];
     const bool over = op->end.finished.load(std::memory_order_relaxed);
-    Result<bool> here = over                 ? Result<bool>(true)
-                        : op->device->path() ? is_done_by_its_path(*op)
-                                             : op->device->stream_is_here();
+    Result<bool> here = over                         ? Result<bool>(true)
+                        : op->device->on_path().path ? is_done_by_its_path(*op)
+                                                     : op->device->stream_is_here();
     if (here && !*here) {
       ++i;
       continue;
@@ -71,7 +71,8 @@ Result<bool> DeviceOperations::is_done_by_its_path(Operation& op) {
   Result<bool> done = op.device->stream_is_here();
   if (done && !*done) return done;
   const NodeBoard& board = *op.comm->on_device().board;
-  const int differs = board.find_differing(op.number, op.signature, done ? op.device->partners() : 0);
+  const int differs =
+      board.find_differing(op.number, op.signature, done ? op.device->on_path().served->partners : 0);
   if (differs >= 0) {
     Verdict::on_mismatch(context_, op, differs);
     return false;
@@ -81,7 +82,7 @@ Result<bool> DeviceOperations::is_done_by_its_path(Operation& op) {
 
 // As Failures::check() does for operations that go step by step.
 void DeviceOperations::check_on_path(Operation& op, int64_t now_ns) {
-  if (!op.device->has_begun()) return;
+  if (!op.device->on_path().has_begun()) return;
   const auto after = [now_ns](double seconds) { return now_ns + static_cast<int64_t>(seconds * 1e9); };
   if (op.end.deadline_ns == 0) {
     op.end.deadline_ns = after(op.end.timeout_s);
@@ -105,7 +106,7 @@ void DeviceOperations::check(int64_t now_ns) {
                "it for {} s: synchronize the stream before, or abort the communicator",
                describe(*op), comm.options().timeout_s),
           true);
-    else if (op->device->path()) check_on_path(*op, now_ns);
+    else if (op->device->on_path().path) check_on_path(*op, now_ns);
   }
 }
 

@@ -56,13 +56,15 @@ class DeviceRun {
   /// For an operation that its stream does alone: it is here when the stream has done it, and its plan is
   /// empty.
   void follow(std::shared_ptr<StreamPath> path, std::shared_ptr<const StreamPath::Served> served);
-  /// Null: it goes step by step, or has ended.
-  const StreamPath* path() const { return path_.get(); }
-  /// Ranks that it cannot end without, a bit each.
-  uint32_t partners() const { return served_->partners; }
-  /// Whether the stream of an operation on a path has come to it.
-  bool has_begun() const { return path_->has_begun(epoch_); }
-  std::string holds_up() const { return path_->holds_up(epoch_); }
+  /// Where an operation is that its stream does alone.
+  struct OnPath {
+    std::shared_ptr<StreamPath> path;  // null: it goes step by step, or has ended
+    std::shared_ptr<const StreamPath::Served> served;
+    uint64_t epoch = 0;  // 0: not there yet
+    bool has_begun() const { return path->has_begun(epoch); }
+    std::string holds_up() const { return path->holds_up(epoch); }
+  };
+  const OnPath& on_path() const { return on_path_; }
   /// Lets the stream go on, unless a pending release does that later.
   void release_stream();
 
@@ -147,9 +149,7 @@ class DeviceRun {
   DeviceExecutor& executor_;
   Operation& op_;
   StreamHold hold_;
-  std::shared_ptr<StreamPath> path_;  // does the operation; null: steps do
-  std::shared_ptr<const StreamPath::Served> served_;
-  uint64_t epoch_ = 0;                    // on the path; 0: not there yet
+  OnPath on_path_;
   cuda::EventHandle* reached_ = nullptr;  // without stream memory operations
   bool begun_ = false;                    // something may be queued
 
