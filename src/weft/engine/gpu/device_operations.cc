@@ -71,12 +71,13 @@ Result<bool> DeviceOperations::is_done_by_its_path(Operation& op) {
   Result<bool> done = op.device->stream_is_here();
   if (done && !*done) return done;
   const NodeBoard& board = *op.comm->on_device().board;
-  const int differs =
-      board.find_differing(op.number, op.signature, done ? op.device->on_path().served->partners : 0);
-  if (differs >= 0) {
-    Verdict::on_mismatch(context_, op, differs);
+  const auto compared =
+      board.compare(op.number, op.signature, done ? op.device->on_path().served->partners : 0);
+  if (compared.differing >= 0) {
+    Verdict::on_mismatch(context_, op, compared.differing);
     return false;
   }
+  if (done && compared.behind) return false;
   return done;
 }
 

@@ -30,6 +30,7 @@ struct NodeBoard::RankWords {
   alignas(64) uint32_t begun;
   uint32_t ended;
   alignas(64) uint32_t failed;
+  uint32_t latest;                    // number of the latest call
   alignas(64) uint64_t call[kCalls];  // number, and signature behind it; 0: none yet
 };
 
@@ -143,21 +144,26 @@ cuda::DevicePointer NodeBoard::on_device(const void* word) const {
 
 void NodeBoard::note_call(uint32_t number, uint32_t signature) {
   store(words(rank_).call[number % kCalls], uint64_t{number} << 32 | signature);
+  store(words(rank_).latest, number);
 }
 
-// A rank that is so far ahead that it has forgotten the call is taken to have called the same.
-int NodeBoard::find_differing(uint32_t number, uint32_t signature, uint32_t partners) const {
+// A partner without a call of this number came by one of another number. If it is ahead, it has done
+// something else in between; if it is behind, this rank has. A rank so far ahead that it has forgotten the
+// call is taken to have called the same.
+NodeBoard::Comparison NodeBoard::compare(uint32_t number, uint32_t signature, uint32_t partners) const {
+  Comparison found;
   for (int rank = 0; rank < ranks_; ++rank) {
     if (rank == rank_) continue;
     const uint64_t call = load(words(rank).call[number % kCalls]);
     const auto theirs = static_cast<uint32_t>(call >> 32);
     if (call != 0 && theirs == number) {
-      if (static_cast<uint32_t>(call) != signature) return rank;
+      if (static_cast<uint32_t>(call) != signature) found.differing = rank;
     } else if ((partners >> rank & 1) && (call == 0 || comes_after(number, theirs))) {
-      return rank;  // it came by a collective of another number
+      if (comes_after(load(words(rank).latest), number)) found.differing = rank;
+      else found.behind = true;
     }
   }
-  return -1;
+  return found;
 }
 
 void NodeBoard::set_failed() { store(words(rank_).failed, uint32_t{1}); }

@@ -42,9 +42,13 @@ class NodeBoard {
 
   /// This rank calls collective `number` on a path where nobody sends a message.
   void note_call(uint32_t number, uint32_t signature);
-  /// A rank whose collective of this number is another one; -1: none is known. `partners`: ranks that have
-  /// called something, since this rank's operation has ended (a bit each).
-  int find_differing(uint32_t number, uint32_t signature, uint32_t partners) const;
+  /// Compares this rank's collective of a number, which has ended if it has `partners`: ranks that it could
+  /// not end without, a bit each.
+  struct Comparison {
+    int differing = -1;   // a rank that called another one; -1: none is known
+    bool behind = false;  // a partner has not come to that number, and will find the difference itself
+  };
+  Comparison compare(uint32_t number, uint32_t signature, uint32_t partners) const;
   /// This rank's streams no longer wait for anybody: what it gives from now on may be wrong.
   void set_failed();
   /// A rank that has done so; -1: none.
