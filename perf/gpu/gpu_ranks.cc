@@ -3,7 +3,7 @@
 // needs no nvcc and runs on the tests' driver, too.
 //   gpu_ranks time RANKS COLLECTIVE BYTES...   microseconds of back-to-back calls; BYTES: the longer buffer
 //   gpu_ranks random RANKS OPERATIONS          small collectives with random delays, every result checked
-//   gpu_ranks abort | deadline                 when the stream of an operation without a peer goes on
+//   gpu_ranks abort | deadline [COLLECTIVE]    when the stream of an operation without a peer goes on
 //   gpu_ranks copy BYTES | flag                what those times are compared with
 // Each result is a line of JSON. Failures are sentences, and exit code 1.
 #include <dlfcn.h>
@@ -271,26 +271,30 @@ void random_operations(const Random& asked) {
 
 // ---- operations without a peer ----
 
-/// Rank 0 calls an AllReduce that rank 1 never calls, and `end` ends it. Prints when rank 0's stream went on.
-void without_a_peer(double timeout_s, const std::function<Json(Rank&)>& end) {
+/// Rank 0 calls a collective that rank 1 never calls, and `end` ends it. Prints when rank 0's stream went on.
+void without_a_peer(const std::string& collective, double timeout_s, const std::function<Json(Rank&)>& end) {
   std::barrier meet(2);
   on_ranks(2, timeout_s, [&](Rank& rank) {
-    float *const from = rank.zeros(4096), *const to = rank.zeros(4096);
-    const auto call = [&] { must(rank.call("all_reduce", from, to, 1024)); };
+    float *const from = rank.zeros(8192), *const to = rank.zeros(8192);
+    const auto call = [&] { must(rank.call(collective, from, to, 1024)); };
     for (int i = 0; i < 10; ++i) call();  // later ones return while the stream waits
     rank.cuda.synchronize();
     meet.arrive_and_wait();
     if (rank.number == 0) {
       call();
-      print(end(rank));
+      weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
+      must(weftCommGetStats(rank.comm, &stats));
+      Json ended = end(rank);
+      ended["algorithm"] = stats.lastAlgorithm;
+      print(ended);
     }
     meet.arrive_and_wait();
     if (rank.comm) (void)weftCommAbort(rank.comm);
   });
 }
 
-void abort_one() {
-  without_a_peer(kPatienceS, [](Rank& rank) -> Json {
+void abort_one(const std::string& collective) {
+  without_a_peer(collective, kPatienceS, [](Rank& rank) -> Json {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const double begin = now_s();
     must(weftCommAbort(rank.comm));
@@ -303,8 +307,8 @@ void abort_one() {
 
 constexpr double kDeadlineS = 3;  // enough for the creation of a communicator, which it bounds, too
 
-void deadline() {
-  without_a_peer(kDeadlineS, [](Rank& rank) -> Json {
+void deadline(const std::string& collective) {
+  without_a_peer(collective, kDeadlineS, [](Rank& rank) -> Json {
     const double begin = now_s();
     rank.cuda.synchronize();
     const double took_s = now_s() - begin;
@@ -402,14 +406,18 @@ int main(int argc, char** argv) {
   auto* const aborted = app.add_subcommand("abort", "When the stream of an aborted operation goes on");
   auto* const late =
       app.add_subcommand("deadline", "When the stream of an operation goes on whose peer never comes");
+  const CLI::IsMember collectives({"all_reduce", "all_gather", "reduce_scatter"});
+  std::string without_peer = "all_reduce";
+  for (auto* const command : {aborted, late})
+    command->add_option("collective", without_peer)->capture_default_str()->check(collectives);
   auto* const copied = app.add_subcommand("copy", "Bandwidth of a copy inside the device");
   copied->add_option("bytes", bytes)->required()->check(CLI::PositiveNumber);
   auto* const flagged = app.add_subcommand("flag", "Round trip between a stream and a CPU thread, by flags");
   CLI11_PARSE(app, argc, argv);
   if (*time) time_collectives(timed);
   if (*mixed) random_operations(random);
-  if (*aborted) abort_one();
-  if (*late) deadline();
+  if (*aborted) abort_one(without_peer);
+  if (*late) deadline(without_peer);
   if (*copied) copy(bytes);
   if (*flagged) flag();
   return 0;

@@ -14,6 +14,7 @@ GROUPS = {
     "step 0": "What stopped, or was left open, the last time",
     "latency": "Latency and bandwidth, ranks being threads of a process",
     "plan kernel": "Short collectives as one kernel (WEFT_CUDA_KERNEL=on), ranks being threads of a process",
+    "copy path": "Long collectives as copies on the caller's stream (WEFT_CUDA_COPY_BYTES), beside step by step, ranks being threads",
     "failures": "Abort and deadline",
     "correctness": "Correctness",
     "processes": "Ranks as processes, which take turns on the GPU",
@@ -25,6 +26,7 @@ GROUPS = {
 SIZES = {
     "64K": ("65536", "65536"),
     "1M": ("1048576", "262144"),
+    "16M": ("16777216", "524288"),
     "256M": ("268435456", "1048576"),
     "largest": ("256M", "64K"),
     "most": ("4M", "512"),
@@ -60,6 +62,9 @@ OVER_PLUGIN = {"NCCL_NET_PLUGIN": "weft", "NCCL_NET": "Weft"}
 OF_TESTS = {"WEFT_TUNE": "off"}
 # The tests' driver has room for few kernels that wait for each other.
 IN_KERNELS = {"WEFT_CUDA_KERNEL": "on", "FAKE_CUDA_MULTIPROCESSORS": "64"}
+# As a user has it, where the tuner decides; and for every message.
+BY_COPIES = {"WEFT_CUDA_COPY_BYTES": "64M"}
+ALL_BY_COPIES = {"WEFT_CUDA_COPY_BYTES": "64M", "WEFT_CUDA_COPY_FROM": "1"}
 
 
 def step(name, group, limit_s, usual_s, asks, command, read, needs=(), **environment):
@@ -116,7 +121,7 @@ step("waits_beside_a_kernel", "step 0", 60, 25, "Which calls return while a kern
 for ranks in (2, 4):
     for collective in ("all_reduce", "all_gather", "reduce_scatter"):
         step(f"{collective}_{ranks}", "latency", 40, 6, f"{collective} of {ranks} ranks, and by which algorithm",
-             ["{bin}/gpu_ranks", "time", str(ranks), collective, "64", "{64K}", "{1M}", "{256M}"], readers.json_rows)
+             ["{bin}/gpu_ranks", "time", str(ranks), collective, "64", "{64K}", "{1M}", "{16M}", "{256M}"], readers.json_rows)
 step("all_reduce_8", "latency", 40, 6, "all_reduce of 8 ranks",
      ["{bin}/gpu_ranks", "time", "8", "all_reduce", "64", "{1M}"], readers.json_rows)
 step("copy", "latency", 30, 4, "What a copy inside the device takes", ["{bin}/gpu_ranks", "copy", "{256M}"], readers.json_rows)
@@ -144,6 +149,23 @@ step("kernel_deadline", "plan kernel", 40, 5, "How soon a kernel ends whose peer
      readers.json_rows, **OF_TESTS, **IN_KERNELS)
 step("kernel_small_operations", "plan kernel", 90, 50, "Are 10^6 small operations with random delays right as kernels?",
      ["{bin}/gpu_ranks", "random", "2", "{operations}", "--seconds", "{seconds}"], readers.json_rows, **IN_KERNELS)
+
+# ---- copies on the stream: each result says by which algorithm it ran, "copy_engines" where it was this path; the same
+# lengths step by step are all_gather_2 and all_gather_4 above ----
+step("copies_tests", "copy path", 90, 10, "Are long collectives right as copies on the stream, and do they end when a rank is missing?",
+     ["{bin}/test_cuda", "--gtest_filter=CopyPath.*-*256MiB*"], readers.google_tests, **OF_TESTS,
+     WEFT_CUDA_COPY_BYTES="64K", WEFT_CUDA_COPY_FROM="1")
+for ranks in (2, 4):
+    step(f"copies_all_gather_{ranks}", "copy path", 40, 5, f"all_gather of {ranks} ranks as copies on the stream",
+         ["{bin}/gpu_ranks", "time", str(ranks), "all_gather", "{64K}", "{1M}", "{16M}", "{256M}"], readers.json_rows, **ALL_BY_COPIES)
+step("tuned_all_gather_4", "copy path", 40, 5, "The same of 4 ranks where the tuner chooses the path",
+     ["{bin}/gpu_ranks", "time", "4", "all_gather", "{64K}", "{1M}", "{16M}", "{256M}"], readers.json_rows, **BY_COPIES)
+for end, asks in (("abort", "How soon the stream goes on after weftCommAbort, while it waits for a peer's copies"),
+                  ("deadline", "How soon it goes on when the peer never comes")):
+    step(f"copies_{end}", "copy path", 40, 5, asks, ["{bin}/gpu_ranks", end, "all_gather"], readers.json_rows, **OF_TESTS, **ALL_BY_COPIES)
+step("copies_beside_all_gather", "copy path", 60, 12,
+     "What a matrix product loses beside all_gather of 256 MiB as copies on the stream, ranks being threads",
+     ["{bin}/gpu_probe", "beside", "threads", "all_gather", "{256M}"], readers.per_cent, ["CUDA's runtime"], **ALL_BY_COPIES)
 
 # ---- failures ----
 step("abort", "failures", 40, 5, "How soon the stream goes on after weftCommAbort", ["{bin}/gpu_ranks", "abort"], readers.json_rows,

@@ -42,6 +42,14 @@ static_assert(int{kGpuDirectFlushOptions} == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA
               kFlushToAll == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES &&
               kFlushToAll == CU_GPU_DIRECT_RDMA_WRITES_ORDERING_ALL_DEVICES &&
               kDmaBufHandle == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
+static_assert(sizeof(StreamOperation) == sizeof(CUstreamBatchMemOpParams) &&
+              offsetof(StreamOperation, address) == offsetof(CUstreamBatchMemOpParams, waitValue.address) &&
+              offsetof(StreamOperation, value) == offsetof(CUstreamBatchMemOpParams, waitValue.value) &&
+              offsetof(StreamOperation, flags) == offsetof(CUstreamBatchMemOpParams, waitValue.flags) &&
+              offsetof(StreamOperation, value) == offsetof(CUstreamBatchMemOpParams, writeValue.value) &&
+              offsetof(StreamOperation, flags) == offsetof(CUstreamBatchMemOpParams, writeValue.flags) &&
+              kWaitValue32 == CU_STREAM_MEM_OP_WAIT_VALUE_32 &&
+              kWriteValue32 == CU_STREAM_MEM_OP_WRITE_VALUE_32);
 static_assert(int{kMemoryType} == CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
               int{kBufferId} == CU_POINTER_ATTRIBUTE_BUFFER_ID &&
               int{kIsManaged} == CU_POINTER_ATTRIBUTE_IS_MANAGED &&

@@ -4,6 +4,7 @@
 #include "device/cuda/ipc.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -65,6 +66,17 @@ bool is_off(const char* name) {
   return value && (std::string(value) == "0" || std::string(value) == "off");
 }
 
+/// Whether long collectives of one node are copies on the caller's stream.
+bool copies_on_streams() {
+  return settings().cuda_copy_bytes > 0 && !is_off("FAKE_CUDA_MEMOPS") && !is_off("FAKE_CUDA_IPC") &&
+         settings().cuda_ipc;
+}
+
+std::string algorithm_of(weftComm_t comm) {
+  weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
+  return weftCommGetStats(comm, &stats) == weftSuccess ? stats.lastAlgorithm : "";
+}
+
 // ---- Every collective
 
 int do_every_collective(Rank& me) {
@@ -102,6 +114,7 @@ int do_every_collective(Rank& me) {
     NEED(came(one, sum), 4);
     NEED(!weftAllGather(send.data(), all.data(), kCount, weftFloat, comm, stream.weft()), 5);
     NEED(came(all, gathered), 6);
+    NEED(!copies_on_streams() || algorithm_of(comm) == "copy_engines", 26);
     NEED(!weftReduceScatter(send.data(), one.data(), kCount, weftFloat, weftSum, comm, stream.weft()), 7);
     NEED(came(one, reduced), 8);
     NEED(!weftBroadcast(send.data(), one.data(), kCount, weftFloat, root, comm, stream.weft()), 9);
@@ -127,6 +140,34 @@ int do_every_collective(Rank& me) {
 }
 
 TEST(CollectivesOfProcessesDeathTest, EveryLongOneThroughCudaIpc) { run_on_devices(3, do_every_collective); }
+
+/// Rank 1 dies when the streams of the others wait for it.
+int gather_without_a_rank(Rank& me) {
+  constexpr size_t kCount = 300001;
+  const weftComm_t comm = split_on_device(me);
+  NEED(comm, 2);
+  const DeviceArray<float> send(Values(kCount, 1)), all(static_cast<size_t>(me.size) * kCount);
+  const DeviceStream stream;
+  NEED(!weftAllGather(send.data(), all.data(), kCount, weftFloat, comm, stream.weft()), 3);
+  stream.synchronize();
+  NEED(meet(me), 4);
+  if (me.rank == 1) _exit(1);
+  for (int call = 0; call < 3; ++call)
+    (void)weftAllGather(send.data(), all.data(), kCount, weftFloat, comm, stream.weft());
+  stream.synchronize();  // it goes on
+  weftResult_t health = weftSuccess;
+  NEED(eventually([&] { return weftCommGetAsyncError(comm, &health) || health != weftSuccess; }), 5);
+  const std::string sentence = weftGetLastError(comm);
+  NEED(health == weftRemoteError && sentence.find("rank 1") != std::string::npos, 6);
+  return weftCommAbort(comm) || weftCommAbort(me.comm);
+}
+
+TEST(CollectivesOfProcessesDeathTest, ARankThatDiesIsNamedAndStreamsGoOn) {
+  const std::vector<int> statuses = run_processes(
+      blocks(1, 3), [](Rank& me) { return cuda::driver() ? gather_without_a_rank(me) : kNoDevice; }, 200);
+  if (exited_with(statuses[0], kNoDevice)) GTEST_SKIP() << "no CUDA device, or not the fake one";
+  for (const int rank : {0, 2}) EXPECT_TRUE(exited_with(statuses[static_cast<size_t>(rank)], 0)) << rank;
+}
 
 // ---- Buffers that come and go
 

@@ -19,7 +19,7 @@ constexpr size_t kCount = 16;  // floats: 64 bytes
 using Values = std::vector<float>;
 
 #define WEFT_NEED_PLAN_PATH()                                       \
-  WEFT_NEED_FAKE(fake);                                             \
+  WEFT_NEED_DEVICE();                                               \
   if (!settings().cuda_kernel || cuda::plan_kernel_image().empty()) \
   GTEST_SKIP() << "cuda.plan_path runs this with WEFT_CUDA_KERNEL=on, where nvcc made kernels"
 
@@ -37,6 +37,7 @@ std::string algorithm_of(weftComm_t comm) {
 
 TEST(PlanPath, AShortCollectiveIsOneLaunchAndNothingOnTheProgressThread) {
   WEFT_NEED_PLAN_PATH();
+  WEFT_NEED_FAKE(fake);
   constexpr int kCalls = 20, kRanks = 2;
   // Events are left out: every 100 ms one asks whether the device is alive.
   const auto counts = [&] {
@@ -204,8 +205,9 @@ TEST(PlanPath, ARankThatDoesNotCallIsNamedAndTheStreamGoesOn) {
           stream.synchronize();  // the kernel has left
           EXPECT_EQ(failure_of(me.comm), weftTimeout);
           EXPECT_NE(call(), weftSuccess);
-          EXPECT_NE(std::string(weftGetLastError(me.comm)).find("waited too long for rank 1"),
-                    std::string::npos)
+          EXPECT_NE(
+              std::string(weftGetLastError(me.comm)).find("not finished after 1 s: rank 1 has not arrived"),
+              std::string::npos)
               << weftGetLastError(me.comm);
         }
         both.arrive_and_wait();
@@ -213,6 +215,48 @@ TEST(PlanPath, ARankThatDoesNotCallIsNamedAndTheStreamGoesOn) {
         me.comm = nullptr;
       },
       on_device_for_a_second);
+}
+
+// Kernels send no message. Of some calls that differ, both kernels end; others wait for each other.
+TEST(PlanPath, RanksThatCallSomethingElseAreToldWhat) {
+  WEFT_NEED_PLAN_PATH();
+  struct Other {
+    size_t count;
+    weftDataType_t type;
+    int root;
+    const char* says;
+  };
+  const Other others[] = {{kCount, weftInt32, 0, "of 16 int"},
+                          {kCount - 1, weftFloat, 0, "of 15 float"},
+                          {kCount + 1, weftFloat, 0, "of 17 float"},
+                          {kCount, weftFloat, 1, "root 1"},
+                          {1 << 20, weftFloat, 0, "of 1048576 float"}};
+  for (const bool reduces : {false, true})
+    for (const Other& other : others) {
+      if (reduces && other.root != 0) continue;
+      std::barrier both(2);
+      run_ranks(
+          blocks(1, 2),
+          [&](Rank& me) {
+            const DeviceStream stream;
+            DeviceArray<float> data(Values(1 << 20, 1));
+            const Other call = me.rank == 0 ? Other{kCount, weftFloat, 0, ""} : other;
+            if (reduces)
+              (void)weftAllReduce(data.data(), data.data(), call.count, call.type, weftSum, me.comm,
+                                  stream.weft());
+            else
+              (void)weftBroadcast(data.data(), data.data(), call.count, call.type, call.root, me.comm,
+                                  stream.weft());
+            (void)failure_of(me.comm);
+            const std::string sentence = weftGetLastError(me.comm);
+            EXPECT_NE(sentence.find(other.says), std::string::npos) << sentence;
+            EXPECT_NE(sentence.find("rank 0 called"), std::string::npos) << sentence;
+            both.arrive_and_wait();
+            (void)weftCommAbort(me.comm);
+            me.comm = nullptr;
+          },
+          on_device_for_a_second);
+    }
 }
 
 TEST(PlanPath, AnAbortLetsTheStreamGoOn) {

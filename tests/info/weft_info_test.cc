@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 
@@ -62,6 +63,37 @@ TEST(Explain, OfGpuMemoryNamesThePath) {
   EXPECT_NE(section->text.find("path: copy engines and kernels; 1 ranks of a device, 1 of a thread"),
             std::string::npos)
       << section->text;
+}
+
+// The tests have no path but steps switched on, and the answer says what each would take.
+TEST(Explain, OfGpuMemoryHasThePathsOfACall) {
+  const std::string file = ::testing::TempDir() + "weft_info_gpu.json";
+  std::ofstream(file) << R"({"engines": 1, "engine_us": 7.2, "engine_step_us": 3.2, "device_ranks": 4,
+    "thread_ranks": 4, "cores": 16, "intra": {"alpha_us": 0.15, "overhead_us": 0.2, "bytes_per_us": 1300000,
+    "by_cpu": false}, "memory": {"copy_cached": 1419000, "copy_large": 1419000, "reduce_cached": 363000,
+    "reduce_large": 363000}})";
+  Question question;
+  question.ranks = 4, question.machine_file = file, question.cuda = true;
+  const auto path_of = [&](const char* collective, const char* size, size_t path) -> nlohmann::json {
+    question.collective = collective, question.size = size;
+    const Result<Section> section = explain(question);
+    EXPECT_TRUE(section.ok()) << section.status().message();
+    return section.ok() ? nlohmann::json(section->json["paths"][path]) : nlohmann::json();
+  };
+  enum : size_t { kernel, copies, steps };
+  EXPECT_EQ(path_of("allreduce", "64", kernel)["why_not"], "WEFT_CUDA_KERNEL is off");
+  EXPECT_TRUE(
+      mentions(path_of("allreduce", "64M", kernel)["why_not"], "one_hop sends 67108864 bytes at once"));
+  EXPECT_EQ(path_of("allgather", "1M", copies)["why_not"], "WEFT_CUDA_COPY_BYTES is 0");
+  EXPECT_LT(path_of("allgather", "1M", copies)["predicted_us"],
+            path_of("allgather", "1M", steps)["predicted_us"]);
+  EXPECT_TRUE(
+      mentions(path_of("allgather", "256M", copies)["why_not"], "step by step it is predicted to take"));
+  EXPECT_EQ(path_of("allreduce", "4M", copies)["why_not"], "copy engines do no AllReduce");
+  EXPECT_EQ(path_of("allgather", "256M", steps)["path"], "step by step");
+  EXPECT_FALSE(path_of("allgather", "256M", steps).contains("why_not"));
+  question.nodes = 2;
+  EXPECT_EQ(path_of("allreduce", "64", kernel)["why_not"], "the ranks are on 2 nodes");
 }
 
 TEST(Explain, NamesLayoutCandidatesAndReason) {

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "model/estimate.h"
+#include "model/gpu_paths.h"
 #include "model/tuner.h"
 
 namespace weft::model {
@@ -105,6 +107,41 @@ TEST(GpuPredictions, OfOneH100AreRightToAFifth) {
   const double median = (errors[middle - 1] + errors[middle]) / 2;
   std::printf("median error %.0f %%, greatest %.0f %%\n", 100 * median, 100 * errors.back());
   EXPECT_LE(median, 0.2);
+}
+
+// Formulas that no GPU has confirmed: what they say of the H100 above.
+TEST(GpuPredictions, APathOnTheCallersStreamIsTakenWhereItIsFaster) {
+  constexpr uint64_t kStaging = 64 << 20;
+  const auto steps_us = [](const plan::Request& request, int ranks, uint64_t bytes) {
+    return std::function<double()>([=] { return chosen(request.collective, ranks, bytes, 0).predicted_us; });
+  };
+  for (const int ranks : {2, 4, 8}) {
+    const Machine machine = h100(ranks, 0);
+    for (const uint64_t bytes : {uint64_t{64}, uint64_t{64} << 10}) {
+      const plan::Request request = request_of(Collective::all_reduce, ranks, bytes);
+      EXPECT_TRUE(
+          plan_kernel_pays(plan_kernel_us(machine, request, ranks), steps_us(request, ranks, bytes)).ok());
+    }
+    double last = 0;
+    for (const uint64_t bytes : {uint64_t{1} << 20, uint64_t{16} << 20, uint64_t{256} << 20}) {
+      const plan::Request request = request_of(Collective::all_gather, ranks, bytes);
+      const double us = staged_copies_us(machine, request, ranks, kStaging);
+      std::printf("AllGather of %llu B, %d ranks: staged copies %.0f µs, steps %.0f\n",
+                  static_cast<unsigned long long>(bytes), ranks, us, steps_us(request, ranks, bytes)());
+      EXPECT_GT(us, last);
+      last = us;
+      // Smaller rounds cost more.
+      EXPECT_GT(staged_copies_us(machine, request, ranks, request.bytes() / 4), us);
+    }
+  }
+  // The staging costs a copy, so that the longest ones go straight.
+  const plan::Request longest = request_of(Collective::all_gather, 4, 256 << 20);
+  const double us = staged_copies_us(h100(4, 0), longest, 4, kStaging);
+  EXPECT_FALSE(staged_copies_pay(longest, 4, 0, us, steps_us(longest, 4, 256 << 20)).ok());
+  EXPECT_TRUE(staged_copies_pay(longest, 4, 1 << 20, us, steps_us(longest, 4, 256 << 20)).ok()) << "wanted";
+  // Where nothing was measured, by size.
+  EXPECT_TRUE(staged_copies_pay(longest, 4, 0, 0, nullptr).ok());
+  EXPECT_FALSE(staged_copies_pay(request_of(Collective::all_gather, 4, 1 << 20), 4, 0, 0, nullptr).ok());
 }
 
 TEST(GpuPredictions, ALongAllGatherIsCopiedStraight) {

@@ -61,7 +61,7 @@ class Table(unittest.TestCase):
                 self.assertTrue((ROOT / file).exists(), file)
 
     def test_two_runs_of_a_quarter_of_an_hour_hold_all_steps(self):
-        self.assertLess(sum(step.usual_s for step in ALL), 540 + 300 + 300)
+        self.assertLess(sum(step.usual_s for step in ALL), 2 * 600)
 
     def test_ranks_print_no_labels_before_their_tables(self):
         for step in ALL:
@@ -442,7 +442,7 @@ class OnAMachineOfScripts(InFolder):
             "gpu_probe beside nccl all_gather 268435456 NCCL_NET=Socket NCCL_NET_PLUGIN=none NCCL_HOSTID=host0",
             "gpu_probe beside threads all_gather 268435456 ",
             "gpu_waits spins ",
-            "gpu_ranks time 4 all_gather 64 65536 1048576 268435456 ",
+            "gpu_ranks time 4 all_gather 64 65536 1048576 16777216 268435456 ",
             "test_cuda --gtest_filter=*Graph* ",
             "compute-sanitizer --tool memcheck ",
         ):

@@ -6,11 +6,14 @@
 #include "base/read_file.h"
 #include "base/settings.h"
 #include "engine/context/fabric.h"
+#include "engine/gpu/plan_path.h"
 #include "engine/run/call_streak.h"
 #include "model/cluster.h"
+#include "model/gpu_paths.h"
 #include "model/known_clusters.h"
 #include "model/machine_cache.h"
 #include "model/tuner.h"
+#include "plan/staged_copies.h"
 #include "topology/host.h"
 
 namespace weft::info {
@@ -197,6 +200,13 @@ struct InRow {
   model::Choice choice;
 };
 
+/// A way of doing a call on GPU memory.
+struct Path {
+  const char* name;
+  Status why_not;           // ok: it could
+  double predicted_us = 0;  // if it could
+};
+
 struct Answer {
   plan::Request request;
   topology::Layout layout;
@@ -207,7 +217,42 @@ struct Answer {
   std::vector<plan::Plan> plans;  // all ranks', or only the one to be listed
   std::optional<model::Simulation> simulation;
   double chosen_in_ms = 0;
+  std::vector<Path> paths;  // of GPU memory: the first that can is taken
 };
+
+/// How a communicator with this process's settings on every rank would do it: as it decides itself
+/// (engine/gpu/stream_path.h), if its ranks reach each other's memory.
+std::vector<Path> paths_of(const Question& q, const Answer& a) {
+  if (!q.cuda) return {};
+  const auto steps_us = [&a] { return a.choice.predicted_us; };
+  const Status inside =
+      q.nodes == 1 ? Status() : fail(Code::unsupported, "the ranks are on {} nodes", q.nodes);
+  const auto apart = [&](const char* name, bool on, const char* off, const auto& price) {
+    Path path{name, inside};
+    if (path.why_not.ok() && !settings().algo.empty())
+      path.why_not = fail(Code::unsupported, "WEFT_ALGO pins algorithms");
+    if (path.why_not.ok()) path.why_not = price(path.predicted_us);
+    if (path.why_not.ok() && !on) path.why_not = fail(Code::unsupported, "{}", off);
+    return path;
+  };
+  const Path kernel =
+      apart("one kernel", settings().cuda_kernel, "WEFT_CUDA_KERNEL is off", [&](double& us) -> Status {
+        us = model::plan_kernel_us(a.machine, a.request, q.ranks);
+        WEFT_TRY(engine::PlanPath::make_program(a.request, 0, q.ranks, 1).status());
+        return model::plan_kernel_pays(us, steps_us);
+      });
+  constexpr uint64_t kUsual = 64 << 20;  // bytes of staging
+  const auto staging = static_cast<uint64_t>(settings().cuda_copy_bytes);
+  const Path copies =
+      apart("copies on the stream", staging > 0, "WEFT_CUDA_COPY_BYTES is 0", [&](double& us) -> Status {
+        const uint64_t bytes = staging > 0 ? staging : kUsual;
+        WEFT_TRY(plan::staged_copies_fit(a.request, q.ranks, bytes));
+        us = model::staged_copies_us(a.machine, a.request, q.ranks, bytes);
+        return model::staged_copies_pay(a.request, q.ranks, static_cast<uint64_t>(settings().cuda_copy_from),
+                                        us, steps_us);
+      });
+  return {kernel, copies, {"step by step", {}, a.choice.predicted_us}};
+}
 
 Result<Answer> answer(const Question& q) {
   WEFT_TRY(check(q));
@@ -229,7 +274,8 @@ Result<Answer> answer(const Question& q) {
   if (!choice.ok()) return choice.status();
   Answer result{
       *request, std::move(layout), machine, described->source, described->path, choice.take(), {}, {},
-      {},       chosen_in_ms};
+      {},       chosen_in_ms,      {}};
+  result.paths = paths_of(q, result);
   for (const int past : engine::CallStreak::kPast) {
     if (!plan::has_root(request->collective)) continue;
     Result<model::Choice> later = model::choose(machine, *request, result.layout, limits, *pins,
@@ -297,6 +343,11 @@ std::string text_of(const Question& q, const Answer& a) {
   text += candidates_text(a);
   text += fmt::format("\nused: {} ({}; chosen in {:.1f} ms)\n  {}\n", choice.algorithm->name, choice.why,
                       a.chosen_in_ms, choice.algorithm->sentence);
+  if (!a.paths.empty()) text += "paths of one call, the first that can is taken:\n";
+  for (const Path& path : a.paths)
+    text += fmt::format("  {:>12}  {:<20} {}\n",
+                        path.predicted_us > 0 ? fmt::format("{:.2f} µs", path.predicted_us) : "-", path.name,
+                        path.why_not.ok() ? "" : "no: " + std::string(path.why_not.message()));
   for (const InRow& row : a.in_row) {
     text += fmt::format("  in a row, from the {}th call on: {}, predicted {:.2f} µs each\n", row.past + 1,
                         row.choice.algorithm->name, row.choice.predicted_us);
@@ -336,6 +387,11 @@ Json json_of(const Question& q, const Answer& a) {
       row["how"] = model::method_of(candidate.predicted);
     } else row["unfit"] = candidate.unfit.message();
     json["candidates"].push_back(row);
+  }
+  for (const Path& path : a.paths) {
+    Json row{{"path", path.name}, {"predicted_us", path.predicted_us}};
+    if (!path.why_not.ok()) row["why_not"] = path.why_not.message();
+    json["paths"].push_back(row);
   }
   for (const InRow& row : a.in_row) {
     json["in_a_row"].push_back({{"from_call", row.past + 1},

@@ -163,6 +163,22 @@ constexpr Row kRows[] = {
     {"WEFT_CUDA_KERNEL", &Settings::cuda_kernel, kAny, kGpu,
      "Whether a short collective of ranks on one node runs as one kernel on the caller's CUDA stream, where "
      "every rank of the communicator can do that and has it on. No GPU has measured this yet."},
+    {"WEFT_CUDA_COPY_BYTES",
+     &Settings::cuda_copy_bytes,
+     {.min = 64 * kKiB, .max = 1024 * kGiB, .or_zero = true},
+     kGpu,
+     "How much GPU memory a communicator takes on each rank to stage long messages of one node. With it, a "
+     "long AllGather, Broadcast, Gather, Scatter or AlltoAll is copies on the caller's CUDA stream, where "
+     "every rank of the communicator can do that. The least value of all ranks counts. 0: never. No GPU has "
+     "measured this yet."},
+    {"WEFT_CUDA_COPY_FROM",
+     &Settings::cuda_copy_from,
+     {.min = 1, .max = 1024 * kGiB, .or_zero = true},
+     kGpu,
+     "From which message size on copies on the caller's CUDA stream take a collective "
+     "(WEFT_CUDA_COPY_BYTES). "
+     "The greatest value of all ranks counts. 0: where the tuner predicts that they are faster, or 4 MiB if "
+     "nothing was measured."},
     {"WEFT_CUDA_BLOCKS",
      &Settings::cuda_blocks,
      {.min = 1, .max = 1024},

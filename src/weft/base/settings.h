@@ -31,6 +31,8 @@ struct Settings {
   bool cuda_ipc = true;               // WEFT_CUDA_IPC
   std::string cuda_reduce = "gpu";    // WEFT_CUDA_REDUCE: gpu, cpu
   bool cuda_kernel = false;           // WEFT_CUDA_KERNEL
+  int64_t cuda_copy_bytes = 0;        // WEFT_CUDA_COPY_BYTES, 0 = no copies on callers' streams
+  int64_t cuda_copy_from = 0;         // WEFT_CUDA_COPY_FROM, 0 = the tuner's choice
   int cuda_blocks = 16;               // WEFT_CUDA_BLOCKS
   int64_t cuda_keep_bytes = 1 << 30;  // WEFT_CUDA_KEEP_BYTES
   std::string cuda_memops = "auto";   // WEFT_CUDA_MEMOPS: auto, on, off

@@ -1,12 +1,15 @@
 #include "job/device_meeting.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 #include <vector>
 
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "engine/gpu/copy_path.h"
+#include "engine/gpu/node_board.h"
 #include "engine/gpu/plan_path.h"
 #include "engine/run/communicator.h"
 #include "job/gpu_tuning.h"
@@ -42,47 +45,111 @@ Status reach_neighbours(Communicator& comm, const std::vector<cuda::SharedMemory
   return {};
 }
 
-// Short collectives by one kernel each: all ranks ask for it, and all reach the others' control memory.
-// `gather` gathers a value of every rank.
+// What every rank of a communicator has asked for by a setting.
+constexpr uint8_t kReached = 1, kWantsKernel = 2, kWantsCopies = 4;
+
+uint8_t own_wishes() {
+  return static_cast<uint8_t>((settings().cuda_kernel ? kWantsKernel : 0) |
+                              (settings().cuda_copy_bytes > 0 ? kWantsCopies : 0));
+}
+
+// Ways to do collectives on the caller's stream alone: all ranks ask for one, and all reach the others'
+// memory.
 template <typename Gather>
-Status settle_plan_path(Communicator& comm, const Gather& gather) {
-  DeviceExecutor& executor = *comm.on_device().executor;
-  std::shared_ptr<PlanPath> path;
-  PlanPath::Offer offer;
-  const auto prepare = [&]() -> Status {
-    const Lock lock = comm.context().lock();
-    const cuda::Scope scope(executor.device());
-    auto made = PlanPath::create(executor, comm.rank(), comm.size());
-    if (!made) return made.status();
-    path = made.take();
-    auto offered = path->offer();
-    if (offered) offer = *offered;
-    return offered.status();
-  };
-  Status can = prepare();
-  const auto count = static_cast<size_t>(comm.size());
-  std::vector<uint8_t> by_all(count);
-  const auto meet = [&]() -> Status {
-    std::vector<PlanPath::Offer> offers(count);
-    WEFT_TRY(gather(&offer, offers.data(), sizeof offer));
-    if (can.ok()) {
-      const Lock lock = comm.context().lock();
-      const cuda::Scope scope(executor.device());
-      can = path->connect(offers);
-    }
+class PathMeeting {
+ public:
+  /// `gather` gathers a value of every rank.
+  PathMeeting(Communicator& comm, const Gather& gather)
+      : comm_(comm), executor_(*comm.on_device().executor), gather_(gather) {}
+
+  /// The words that ranks of a path share. Whether all have them.
+  Result<bool> settle_board() {
+    NodeBoard::Offer offer;
+    std::vector<NodeBoard::Offer> offers(size());
+    std::unique_ptr<NodeBoard> board;
+    const auto keep = [&](Result<std::unique_ptr<NodeBoard>> made) {
+      if (made) board = made.take();
+      return made.status();
+    };
+    Status can;
+    if (comm_.rank() == 0)
+      can = on_device([&]() -> Status {
+        WEFT_TRY(keep(NodeBoard::create(executor_.device(), comm_.size())));
+        auto offered = board->offer();
+        if (offered) offer = *offered;
+        return offered.status();
+      });
+    WEFT_TRY(gather_(&offer, offers.data(), sizeof offer));
+    if (comm_.rank() != 0)
+      can = on_device([&] {
+        return keep(NodeBoard::open(executor_.device(), comm_.rank(), comm_.size(), offers.front()));
+      });
+    auto all_can = can_all(can, "collectives");
+    if (all_can && *all_can) comm_.on_device().board = std::move(board);
+    return all_can;
+  }
+
+  template <typename Path>
+  Status settle(const char* calls, const std::function<Result<std::shared_ptr<Path>>()>& create) {
+    using Offer = typename Path::Offer;
+    Offer offer;
+    std::vector<Offer> offers(size());
+    std::shared_ptr<Path> path;
+    Status can = on_device([&]() -> Status {
+      auto made = create();
+      if (!made) return made.status();
+      path = made.take();
+      auto offered = path->offer();
+      if (offered) offer = *offered;
+      return offered.status();
+    });
+    Status met = gather_(&offer, offers.data(), sizeof offer);
+    if (met.ok() && can.ok()) can = on_device([&] { return path->connect(offers); });
+    Result<bool> all_can = met.ok() ? can_all(can, calls) : met;
+    const Lock lock = comm_.context().lock();  // for the end of a path, too
+    if (all_can && *all_can) comm_.on_device().paths.push_back(std::move(path));
+    else if (all_can && path) path->withdraw();
+    path.reset();
+    return all_can.status();
+  }
+
+ private:
+  size_t size() const { return static_cast<size_t>(comm_.size()); }
+  template <typename Work>
+  Status on_device(const Work& work) {
+    const Lock lock = comm_.context().lock();
+    const cuda::Scope scope(executor_.device());
+    return work();
+  }
+  Result<bool> can_all(const Status& can, const char* calls) {
+    std::vector<uint8_t> by_all(size());
     const uint8_t mine = can.ok();
-    return gather(&mine, by_all.data(), sizeof mine);
-  };
-  const Status met = meet();
-  if (met.ok() && !can.ok())
-    log::info("communicator \"{}\": short collectives run step by step, not as one kernel: rank {}: {}",
-              comm.name(), comm.rank(), can.message());
-  const Lock lock = comm.context().lock();  // for the end of a path, too
-  if (met.ok() && std::count(by_all.begin(), by_all.end(), 1) == comm.size())
-    comm.on_device().plan_path = std::move(path);
-  else if (met.ok() && path) path->withdraw();
-  path.reset();
-  return met;
+    WEFT_TRY(gather_(&mine, by_all.data(), sizeof mine));
+    if (!can.ok())
+      log::info("communicator \"{}\": {} go step by step, not on the caller's stream alone: rank {}: {}",
+                comm_.name(), calls, comm_.rank(), can.message());
+    return std::count(by_all.begin(), by_all.end(), 1) == comm_.size();
+  }
+
+  Communicator& comm_;
+  DeviceExecutor& executor_;
+  const Gather& gather_;
+};
+
+template <typename Gather>
+Status settle_paths(Communicator& comm, const Gather& gather, bool kernel, bool copies) {
+  if (!kernel && !copies) return {};
+  DeviceExecutor& executor = *comm.on_device().executor;
+  PathMeeting meeting(comm, gather);
+  const auto board = meeting.settle_board();
+  if (!board || !*board) return board.status();
+  if (kernel)
+    WEFT_TRY(meeting.template settle<PlanPath>(
+        "short collectives", [&] { return PlanPath::create(executor, comm.rank(), comm.size()); }));
+  if (!copies) return {};
+  return meeting.template settle<CopyPath>("long collectives", [&] {
+    return CopyPath::create(executor, comm.on_device().board, comm.rank(), comm.size());
+  });
 }
 
 // Every rank lends a block. The ranks of its node try to reach it, and all ranks learn whether all could. If
@@ -120,19 +187,20 @@ Status settle_sharing(Communicator& comm, double meeting_s) {
   Status met = gather(&offer, offers.data(), sizeof offer);
   if (met.ok()) {
     reached = reach_neighbours(comm, offers);
-    const uint8_t mine = static_cast<uint8_t>(reached.ok() | settings().cuda_kernel << 1);
+    const auto mine = static_cast<uint8_t>((reached.ok() ? kReached : 0) | own_wishes());
     met = gather(&mine, reached_by.data(), sizeof mine);
   }
   const auto says = [&](uint8_t what) {
     return std::all_of(reached_by.begin(), reached_by.end(),
                        [what](uint8_t of) { return (of & what) == what; });
   };
-  if (met.ok() && says(3) && comm.members().layout().nodes() == 1) met = settle_plan_path(comm, gather);
+  if (met.ok() && says(kReached) && comm.members().layout().nodes() == 1)
+    met = settle_paths(comm, gather, says(kWantsKernel), says(kWantsCopies));
   const Lock lock = comm.context().lock();
   const cuda::Scope scope(executor.device());
   executor.device_blocks().give(lent);
   if (!met.ok()) return met.in("settling how GPU memory is shared");
-  comm.on_device().shares_memory = says(1);
+  comm.on_device().shares_memory = says(kReached);
   if (!reached.ok() && settings().cuda_ipc)
     log::warn("communicator \"{}\": GPU memory is staged in pinned host memory inside nodes: rank {}: {}",
               comm.name(), comm.rank(), reached.message());

@@ -24,6 +24,23 @@ struct IpcContent {
 };
 static_assert(sizeof(IpcContent) <= sizeof(IpcHandle));
 
+/// Where a stream of a device finds a word; null where it cannot.
+uint32_t* word_for_stream(DevicePointer address, int ordinal) {
+  return reinterpret_cast<uint32_t*>(
+      bytes_for_kernel(reinterpret_cast<void*>(static_cast<uintptr_t>(address)), sizeof(uint32_t), ordinal));
+}
+Piece write_to(uint32_t* word, uint32_t value) {
+  return [word, value] {
+    std::atomic_ref(*word).store(value, std::memory_order_release);
+    return true;
+  };
+}
+Piece wait_for(uint32_t* word, uint32_t value) {
+  return [word, value] {
+    return static_cast<int32_t>(std::atomic_ref(*word).load(std::memory_order_acquire) - value) >= 0;
+  };
+}
+
 }  // namespace
 
 // ---- Devices and contexts
@@ -372,12 +389,11 @@ FAKE_API int cuStreamWriteValue32_v2(StreamHandle* handle, DevicePointer address
   NEED_CONTEXT();
   if (!World::instance().memops) return kNotSupported;
   StreamHandle* const stream = resolve(handle);
-  auto* const word = reinterpret_cast<uint32_t*>(bytes_for_kernel(
-      reinterpret_cast<void*>(static_cast<uintptr_t>(address)), sizeof(uint32_t), context->ordinal));
+  uint32_t* const word = word_for_stream(address, context->ordinal);
   if (!stream || !word) return stream ? kInvalidValue : kInvalidHandle;
   if (!World::instance().graph_memops)
     if (const int forbidden = forbidden_in_capture(stream)) return forbidden;
-  return submit(stream, [word, value] { std::atomic_ref(*word).store(value, std::memory_order_release); });
+  return submit(stream, write_to(word, value));
 }
 FAKE_API int cuStreamWaitValue32_v2(StreamHandle* handle, DevicePointer address, uint32_t value,
                                     unsigned flags) {
@@ -385,16 +401,37 @@ FAKE_API int cuStreamWaitValue32_v2(StreamHandle* handle, DevicePointer address,
   NEED_CONTEXT();
   if (!World::instance().memops) return kNotSupported;
   StreamHandle* const stream = resolve(handle);
-  auto* const word = reinterpret_cast<uint32_t*>(bytes_for_kernel(
-      reinterpret_cast<void*>(static_cast<uintptr_t>(address)), sizeof(uint32_t), context->ordinal));
+  uint32_t* const word = word_for_stream(address, context->ordinal);
   if (!stream || !word) return stream ? kInvalidValue : kInvalidHandle;
   if (flags != kWaitValueGeq) return kNotSupported;
   if (!World::instance().graph_memops)
     if (const int forbidden = forbidden_in_capture(stream)) return forbidden;
-  return submit(
-      stream, Piece([word, value] {
-        return static_cast<int32_t>(std::atomic_ref(*word).load(std::memory_order_acquire) - value) >= 0;
-      }));
+  return submit(stream, wait_for(word, value));
+}
+FAKE_API int cuStreamBatchMemOp_v2(StreamHandle* handle, unsigned count, StreamOperation* operations,
+                                   unsigned flags) {
+  ENTER(cuStreamBatchMemOp);
+  NEED_CONTEXT();
+  World& world = World::instance();
+  if (!world.memops) return kNotSupported;
+  StreamHandle* const stream = resolve(handle);
+  if (!stream) return kInvalidHandle;
+  if (count == 0 || count > kMostStreamOperations || flags != 0) return kInvalidValue;
+  std::vector<Piece> pieces;
+  for (const StreamOperation* op = operations; op != operations + count; ++op) {
+    uint32_t* const word = word_for_stream(op->address, context->ordinal);
+    if (!word || op->alias != 0) return kInvalidValue;
+    if (op->kind == kWriteValue32 && op->flags == kWriteValueDefault)
+      pieces.push_back(write_to(word, op->value));
+    else if (op->kind == kWaitValue32 && op->flags == kWaitValueGeq)
+      pieces.push_back(wait_for(word, op->value));
+    else return kNotSupported;
+  }
+  if (!world.graph_memops)
+    if (const int forbidden = forbidden_in_capture(stream)) return forbidden;
+  for (Piece& piece : pieces)
+    if (const int failed = submit(stream, std::move(piece))) return failed;
+  return kSuccess;
 }
 FAKE_API int cuEventCreate(EventHandle** event, unsigned) {
   ENTER(cuEventCreate);

@@ -41,7 +41,18 @@ void DeferredFree::add_block(Device& device, BlockKind kind, std::byte* block, s
   {
     const MutexLock guard(mutex_);
     start_thread();
-    blocks_.push_back({&device, kind, lending, block, bytes});
+    blocks_.push_back({&device, kind, lending, block, bytes, {}});
+    items_.fetch_add(1);
+  }
+  ring();
+}
+
+void DeferredFree::add_segment(Device& device, Segment segment) {
+  const auto kept = std::make_shared<const Segment>(std::move(segment));
+  {
+    const MutexLock guard(mutex_);
+    start_thread();
+    blocks_.push_back({&device, BlockKind::host, Lending::forbidden, kept->data(), kept->bytes(), kept});
     items_.fetch_add(1);
   }
   ring();
@@ -154,7 +165,7 @@ void DeferredFree::give(const Block& block) {
   if (freed != kSuccess && freed != kDeinitialized)  // the process exits, and CUDA has gone before
     log::warn("giving back memory of an operation: {}",
               check(freed, on_device ? "cuMemFree" : "cuMemHostUnregister").message());
-  if (block.kind == BlockKind::host)
+  if (block.kind == BlockKind::host && !block.segment)
     if (Status gone = window_free(block.data); !gone) log::error("window: {}", gone.message());
 }
 

@@ -15,10 +15,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 
 #include "base/mutex.h"
 #include "device/cuda/device.h"
+#include "device/segment.h"
 
 namespace weft::device::cuda {
 
@@ -44,6 +46,8 @@ class DeferredFree {
   /// A block of a pool: device memory, or a pinned window.
   void add_block(Device& device, BlockKind kind, std::byte* block, size_t bytes,
                  Lending lending = Lending::allowed);
+  /// A segment of host memory that is pinned here, whoever made it.
+  void add_segment(Device& device, Segment segment);
   /// A mapping of a peer's memory.
   void add_mapping(Device& device, DevicePointer base);
   /// Takes a block of exactly this size again; null if there is none.
@@ -58,6 +62,7 @@ class DeferredFree {
     Lending lending;
     std::byte* data;
     size_t bytes;
+    std::shared_ptr<const Segment> segment = {};  // that the data lies in; null: a window, or GPU memory
   };
   struct Mapping {
     Device* device;

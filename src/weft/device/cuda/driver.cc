@@ -78,6 +78,7 @@ void bind_streams(Binder& bind, Driver& d) {
   bind(d.thread_exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
   bind(d.stream_wait_value, "cuStreamWaitValue32_v2", Need::optional);  // from 11.7 on
   bind(d.stream_write_value, "cuStreamWriteValue32_v2", Need::optional);
+  bind(d.stream_batch_mem_op, "cuStreamBatchMemOp_v2", Need::optional);
   bind(d.event_create, "cuEventCreate");
   bind(d.event_record, "cuEventRecord");
   bind(d.event_query, "cuEventQuery");

@@ -31,6 +31,15 @@ struct IpcHandle {
 struct Uuid {
   char bytes[16];
 };
+/// A write of a 32-bit word by a stream, or a wait for one (CUstreamBatchMemOpParams).
+struct StreamOperation {
+  int kind = 0;  // kWaitValue32, kWriteValue32
+  alignas(8) DevicePointer address = 0;
+  alignas(8) uint32_t value = 0;
+  alignas(8) unsigned flags = 0;
+  DevicePointer alias = 0;
+  uint64_t unused = 0;
+};
 
 enum Error : int {
   kSuccess = 0,
@@ -89,6 +98,8 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
 inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
+inline constexpr int kWaitValue32 = 1, kWriteValue32 = 2;  // StreamOperation::kind
+inline constexpr unsigned kMostStreamOperations = 256;     // of one call
 inline constexpr int kEagerLoading = 1, kLazyLoading = 2;
 inline constexpr int kCaptureNone = 0, kCaptureActive = 1, kCaptureInvalidated = 2;
 inline constexpr int kCaptureModeGlobal = 0, kCaptureModeRelaxed = 2;
@@ -155,6 +166,8 @@ struct Driver {
                                  GraphNodeHandle* const** dependencies, size_t* dependency_count);
   int (*stream_wait_value)(StreamHandle* stream, DevicePointer address, uint32_t value, unsigned flags);
   int (*stream_write_value)(StreamHandle* stream, DevicePointer address, uint32_t value, unsigned flags);
+  int (*stream_batch_mem_op)(StreamHandle* stream, unsigned count, StreamOperation* operations,
+                             unsigned flags);
   int (*stream_wait_event)(StreamHandle* stream, EventHandle* event, unsigned flags);
   int (*launch_host_function)(StreamHandle* stream, void (*function)(void* data), void* data);
   int (*event_create)(EventHandle** event, unsigned flags);

@@ -168,7 +168,10 @@ void Context::finish(Operation& op, Status status) {
     record->done = ticks();
     if (trace_ && op.started) trace_->operation(op);
   }
-  if (op.device) op.device->release_stream();
+  if (op.device) {
+    op.device->release_stream();
+    if (!status.ok() && !op.started) (void)device_operations_.settle_releases();
+  }
   op.comm->operations().remove(op);
   op.end.status = std::move(status);
   // The stream lets go before a waiter can see the end and destroy it.

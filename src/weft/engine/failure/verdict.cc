@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "engine/context/context.h"
+#include "engine/gpu/device_run.h"
 #include "engine/run/communicator.h"
 
 namespace weft::engine {
@@ -29,7 +30,8 @@ struct Case {
   std::vector<int> asked;   // ranks of the communicator
   std::vector<int> worlds;  // the same, as ranks of the job
   bool overdue = false;
-  int mismatched = -1;  // rank whose message did not fit, if that is why we ask
+  std::string holds_up;  // what its stream waits for, if the stream does the operation alone
+  int mismatched = -1;   // rank whose message did not fit, if that is why we ask
 };
 
 std::string describe_call(const Record& record) {
@@ -47,6 +49,9 @@ std::string expected_of(const Operation& op) {
   return describe_call(record);
 }
 
+/// Whether its stream does it, while the engine has not started it.
+bool does_alone(const Operation& op) { return op.device && op.device->on_path().path; }
+
 Case open_case(Operation& op) {
   Case c;
   c.comm = op.comm->id();
@@ -56,7 +61,8 @@ Case open_case(Operation& op) {
   c.name = describe(op);
   c.mine = describe_call(record_of(op));
   c.expected = expected_of(op);
-  c.asked = op.progress.awaited_peers(*op.tables);
+  if (does_alone(op)) c.holds_up = op.device->on_path().holds_up();
+  else c.asked = op.progress.awaited_peers(*op.tables);
   const bool collective = !(op.number & kTransferBit);
   for (int rank = 0; collective && rank < op.comm->size() && c.asked.size() < kMostAsked; ++rank)
     if (rank != op.comm->rank() && std::find(c.asked.begin(), c.asked.end(), rank) == c.asked.end())
@@ -115,7 +121,8 @@ Status who_differs(const Case& c, const std::vector<std::optional<bootstrap::OpR
 
 Operation* find_operation(const Communicator& comm, const Case& c) WEFT_REQUIRES(context_lock) {
   for (Operation* op : comm.operations().unfinished())
-    if (op->number == c.number && op->transfer_peer == c.transfer_peer && op->started) return op;
+    if (op->number == c.number && op->transfer_peer == c.transfer_peer && (op->started || does_alone(*op)))
+      return op;
   return nullptr;
 }
 
@@ -140,7 +147,9 @@ void conclude(Context& context, Case c) {
   } else if (c.overdue) {
     const std::string missing = who_is_missing(c, answers);
     comm->fail(fail(Code::timeout, "not finished after {} s: {}", op->end.timeout_s,
-                    missing.empty() ? "every rank has started it, but it does not get on" : missing)
+                    !missing.empty()     ? missing
+                    : c.holds_up.empty() ? "every rank has started it, but it does not get on"
+                                         : "every rank has called it, but " + c.holds_up)
                    .in(c.name),
                true);
   } else {

@@ -24,7 +24,7 @@ std::unique_ptr<Communicator> make_shadow(Communicator& parent, uint32_t number)
                                                hash_32(kGraph, hash_32(number, parent.id())),
                                                parent.members().worlds(), std::move(options), &parent);
   const CommDevice& device = parent.on_device();
-  shadow->on_device() = {device.executor, device.direct, device.shares_memory, nullptr, {}, nullptr};
+  shadow->on_device() = {device.executor, device.direct, device.shares_memory, nullptr, {}, {}, nullptr};
   return shadow;
 }
 

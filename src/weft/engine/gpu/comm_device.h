@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "engine/gpu/device_executor.h"
 #include "engine/gpu/may_call_driver.h"
@@ -13,7 +14,8 @@
 
 namespace weft::engine {
 
-class PlanPath;
+class NodeBoard;
+class StreamPath;
 
 struct CommDevice {
   DeviceExecutor* executor = nullptr;  // the context's; null: host memory
@@ -23,7 +25,10 @@ struct CommDevice {
   bool shares_memory = false;
   std::shared_ptr<const model::Machine> machine;  // null: the job's
   MayCallDriver first_use;
-  std::shared_ptr<PlanPath> plan_path;  // short collectives as one kernel; null: not here
+  /// Ways to do collectives on the caller's stream alone, the first that serves a call: as one kernel, as
+  /// copies.
+  std::vector<std::shared_ptr<StreamPath>> paths;
+  std::shared_ptr<NodeBoard> board;  // where there are such paths
 };
 
 }  // namespace weft::engine

@@ -10,7 +10,7 @@
 #include "engine/gpu/captures.h"
 #include "engine/gpu/checked_calls.h"
 #include "engine/gpu/device_run.h"
-#include "engine/gpu/plan_path.h"
+#include "engine/gpu/node_board.h"
 
 namespace weft::engine {
 namespace {
@@ -102,7 +102,12 @@ Status run_on_device(Communicator& comm, const Call& call) {
   if (!capture) return capture.status();
   Lock lock = context.lock();
   if (!*capture)
-    if (const std::optional<Status> launched = run_in_kernel(comm, call)) return *launched;
+    if (Operation* const op = enroll_on_path(comm, call)) {
+      Status queued = arrive_on_device(*op);
+      if (queued.ok()) queued = leave_on_device(*op);
+      context.operations().release(op);
+      return queued;
+    }
   const auto tables = comm.tables_for(call, *capture ? CallStreak() : comm.operations().streak());
   if (!tables) return tables.status();
   if (*capture) {
@@ -125,26 +130,22 @@ Status run_on_device(Communicator& comm, const Call& call) {
   return queued;
 }
 
-std::optional<Status> run_in_kernel(Communicator& comm, const Call& call) {
-  const std::shared_ptr<PlanPath>& path = comm.on_device().plan_path;
-  if (!path || !comm.failure().ok()) return {};
-  const PlanPath::Served* const served = path->find_or_make(call, comm.plans().request_for(call));
-  if (!served) return {};
-  Call without_scalar = call;  // the kernel scales
-  without_scalar.premultiply = false;
-  Context& context = comm.context();
-  Operation* const op = comm.enroll(without_scalar, served->tables);
-  const cuda::Scope scope(comm.on_device().executor->device());
-  const auto epoch = path->launch(*served, call, op->end.timeout_s, comm.options().strict);
-  if (epoch) {
-    op->device->follow(path, *epoch);
-    context.device_operations().await_stream(*op);
-    context.waiting().wake_progress();
-  } else {
-    comm.fail(epoch.status().in(describe(*op)), true);
+Operation* enroll_on_path(Communicator& comm, const Call& call) {
+  if (comm.on_device().paths.empty() || !comm.failure().ok()) return nullptr;
+  const plan::Request request = comm.plans().request_for(call);
+  const StreamPath::Prices prices{comm.machine(), [&]() WEFT_REQUIRES(context_lock) {
+                                    const auto us = comm.plans().predict_us(request, 1, comm.machine());
+                                    return us ? *us : 0;
+                                  }};
+  for (const std::shared_ptr<StreamPath>& path : comm.on_device().paths) {
+    auto served = path->find_or_make(call, request, prices);
+    if (!served) continue;
+    Operation* const op = comm.enroll(call, served->tables);
+    comm.on_device().board->note_call(op->number, op->signature);
+    op->device->follow(path, std::move(served));
+    return op;
   }
-  context.operations().release(op);
-  return epoch.status();
+  return nullptr;
 }
 
 void run_captured(Communicator& shadow, const PlannedCall& planned, std::shared_ptr<CapturedCalls> calls) {
@@ -170,7 +171,7 @@ Status leave_on_device(Operation& op) {
   Context& context = *op.context;
   context.device_operations().await_stream(op);
   if (context.sleepers().any_waiting()) return {};
-  context.turn();
+  if (!op.device->on_path().path) context.turn();
   context.waiting().wake_progress();
   return {};
 }

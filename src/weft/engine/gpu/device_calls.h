@@ -27,8 +27,9 @@ Result<cuda::Capture> capture_of(const Communicator& comm, const Call& call);
 /// Queues an operation in the caller's stream, or puts it into a graph.
 Status run_on_device(Communicator& comm, const Call& call);
 
-/// Does a call by one kernel, where the communicator has a PlanPath that serves it; else nothing.
-std::optional<Status> run_in_kernel(Communicator& comm, const Call& call) WEFT_REQUIRES(context_lock);
+/// The operation of a call that its stream does alone (StreamPath), with a reference, for arrive_on_device()
+/// and leave_on_device(); null: it goes step by step.
+Operation* enroll_on_path(Communicator& comm, const Call& call) WEFT_REQUIRES(context_lock);
 
 /// Starts an operation that a graph has come to.
 void run_captured(Communicator& shadow, const PlannedCall& planned, std::shared_ptr<CapturedCalls> calls)

@@ -48,6 +48,8 @@ class DeviceExecutor {
   /// Takes over what a failed operation has left, which may be queued for as long as other work of the device
   /// takes; settle() gives it back. What it waits for is valid until the next call.
   const std::vector<cuda::Ticket>& leave(PendingRelease release);
+  /// The same of a path whose streams have to pass by its operations (PendingRelease::path).
+  void drain(PendingRelease release) { releases_.push_back(std::move(release)); }
   /// Gives back what the device is done with; how many operations' that was.
   int settle();
   bool has_releases() const { return !releases_.empty(); }

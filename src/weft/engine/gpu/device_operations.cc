@@ -1,10 +1,14 @@
 #include "engine/gpu/device_operations.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/settings.h"
 #include "engine/context/context.h"
+#include "engine/failure/verdict.h"
 #include "engine/gpu/device_executor.h"
 #include "engine/gpu/device_run.h"
+#include "engine/gpu/node_board.h"
 #include "engine/run/communicator.h"
 
 namespace weft::engine {
@@ -44,7 +48,9 @@ int DeviceOperations::start_awaiting() {
   for (size_t i = 0; i < awaiting_.size();) {
     Operation* const op = awaiting_[i];
     const bool over = op->end.finished.load(std::memory_order_relaxed);
-    Result<bool> here = over ? Result<bool>(true) : op->device->stream_is_here();
+    Result<bool> here = over                         ? Result<bool>(true)
+                        : op->device->on_path().path ? is_done_by_its_path(*op)
+                                                     : op->device->stream_is_here();
     if (here && !*here) {
       ++i;
       continue;
@@ -56,6 +62,34 @@ int DeviceOperations::start_awaiting() {
     ++events;
   }
   return events;
+}
+
+// Nobody sends a message on a path. So whether all ranks have called the same shows when the operation has
+// ended, or does not end. Verdict asks the ranks, and fails the communicator.
+Result<bool> DeviceOperations::is_done_by_its_path(Operation& op) {
+  if (op.health.verdict_pending) return false;
+  Result<bool> done = op.device->stream_is_here();
+  if (done && !*done) return done;
+  const NodeBoard& board = *op.comm->on_device().board;
+  const auto compared =
+      board.compare(op.number, op.signature, done ? op.device->on_path().served->partners : 0);
+  if (compared.differing >= 0) {
+    Verdict::on_mismatch(context_, op, compared.differing);
+    return false;
+  }
+  if (done && compared.behind) return false;
+  return done;
+}
+
+// As Failures::check() does for operations that go step by step.
+void DeviceOperations::check_on_path(Operation& op, int64_t now_ns) {
+  if (!op.device->on_path().has_begun()) return;
+  const auto after = [now_ns](double seconds) { return now_ns + static_cast<int64_t>(seconds * 1e9); };
+  if (op.end.deadline_ns == 0) {
+    op.end.deadline_ns = after(op.end.timeout_s);
+    op.health.next_check_ns = std::min(op.end.deadline_ns, after(settings().stall_check_s));
+  }
+  if (now_ns >= op.health.next_check_ns) Verdict::on_stall(context_, op, now_ns);
 }
 
 // An operation that its stream has not reached is not active, and may rightly wait for long. But a stream of
@@ -73,6 +107,7 @@ void DeviceOperations::check(int64_t now_ns) {
                "it for {} s: synchronize the stream before, or abort the communicator",
                describe(*op), comm.options().timeout_s),
           true);
+    else if (op->device->on_path().path) check_on_path(*op, now_ns);
   }
 }
 

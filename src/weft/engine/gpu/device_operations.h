@@ -51,6 +51,8 @@ class DeviceOperations {
 
  private:
   int start_awaiting() WEFT_REQUIRES(context_lock);
+  Result<bool> is_done_by_its_path(Operation& op) WEFT_REQUIRES(context_lock);
+  void check_on_path(Operation& op, int64_t now_ns) WEFT_REQUIRES(context_lock);
 
   Context& context_;
   std::vector<Operation*> awaiting_;                          // each with a reference

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "engine/gpu/captured_calls.h"
 #include "engine/gpu/checked_calls.h"
-#include "engine/gpu/plan_path.h"
 #include "engine/run/communicator.h"
 #include "engine/run/operation.h"
 
@@ -39,6 +38,11 @@ Status DeviceRun::arrive_in(cuda::StreamHandle* stream) {
   cuda::Device& device = executor_.device();
   const cuda::Driver& d = **cuda::driver();
   const cuda::Scope scope(device);
+  if (on_path_.path) {
+    auto epoch = on_path_.path->arrive(op_, on_path_.served);
+    if (epoch) on_path_.epoch = *epoch;
+    return epoch.status();
+  }
   if (!device.has_memory_operations()) {
     WEFT_TRY(cuda::check(d.event_create(&reached_, cuda::kEventDisableTiming), "cuEventCreate"));
     return cuda::check(d.event_record(reached_, stream), "cuEventRecord");
@@ -55,26 +59,30 @@ Status DeviceRun::arrive_in(cuda::StreamHandle* stream) {
 
 Status DeviceRun::wait_in(cuda::StreamHandle* stream) {
   cuda::Device& device = executor_.device();
-  if (!hold_.flags) return {};
+  if (!hold_.flags && !on_path_.path) return {};
   const cuda::Scope scope(device);
+  if (on_path_.path) return on_path_.path->leave(on_path_.epoch);
   return cuda::check(
       (*cuda::driver())
           ->stream_wait_value(stream, hold_.flags->address_of_done(), hold_.turn, cuda::kWaitValueGeq),
       "cuStreamWaitValue32");
 }
 
-void DeviceRun::follow(std::shared_ptr<PlanPath> path, uint64_t epoch) {
-  path_ = std::move(path);
-  epoch_ = epoch;
+void DeviceRun::follow(std::shared_ptr<StreamPath> path, std::shared_ptr<const StreamPath::Served> served) {
+  on_path_ = {std::move(path), std::move(served), 0};
 }
 
 void DeviceRun::release_stream() {
-  if (const auto path = std::exchange(path_, nullptr)) return path->let_go(epoch_);
+  if (const auto path = std::exchange(on_path_.path, nullptr)) {
+    const cuda::Scope scope(executor_.device());
+    if (on_path_.epoch > 0) path->let_go(on_path_.epoch);
+    return;
+  }
   hold_.release(executor_.device());
 }
 
 Result<bool> DeviceRun::stream_is_here() {
-  if (path_) return path_->has_ended(epoch_);
+  if (on_path_.path) return on_path_.path->has_ended(on_path_.epoch);
   if (!reached_ || hold_.come) return hold_.has_come();
   const cuda::Scope scope(executor_.device());
   const int state = (*cuda::driver())->event_query(reached_);
@@ -86,7 +94,7 @@ Result<bool> DeviceRun::stream_is_here() {
 // ---- Buffers
 
 Status DeviceRun::prepare() {
-  if (path_) return {};
+  if (on_path_.served) return {};
   const cuda::Scope scope(executor_.device());
   begun_ = true;
   const plan::Plan& plan = op_.tables->plan;
@@ -411,7 +419,7 @@ UsedMemory DeviceRun::take_memory(bool succeeded) {
 }
 
 void DeviceRun::end(bool succeeded) {
-  if (path_) return;
+  if (on_path_.served) return;
   const cuda::Scope scope(executor_.device());
   if (!succeeded)
     if (transport::GpuDirect* direct = op_.comm->on_device().direct) direct->drop_unexposed_gpu();

@@ -26,13 +26,13 @@
 #include "base/status.h"
 #include "engine/gpu/device_executor.h"
 #include "engine/gpu/side_copies.h"
+#include "engine/gpu/stream_path.h"
 #include "plan/plan.h"
 #include "transport/transport.h"
 
 namespace weft::engine {
 
 class CapturedCalls;
-class PlanPath;
 struct Operation;
 
 class DeviceRun {
@@ -53,9 +53,18 @@ class DeviceRun {
   Result<bool> stream_is_here();
   /// For an operation of calls that a graph has come to: they have to do with the stream instead.
   void follow(std::shared_ptr<CapturedCalls> calls) { hold_.calls = std::move(calls); }
-  /// For an operation that a kernel does (PlanPath), of this epoch: it is here when the kernel has ended, and
-  /// its plan is empty.
-  void follow(std::shared_ptr<PlanPath> path, uint64_t epoch);
+  /// For an operation that its stream does alone: it is here when the stream has done it, and its plan is
+  /// empty.
+  void follow(std::shared_ptr<StreamPath> path, std::shared_ptr<const StreamPath::Served> served);
+  /// Where an operation is that its stream does alone.
+  struct OnPath {
+    std::shared_ptr<StreamPath> path;  // null: it goes step by step, or has ended
+    std::shared_ptr<const StreamPath::Served> served;
+    uint64_t epoch = 0;  // 0: not there yet
+    bool has_begun() const { return path->has_begun(epoch); }
+    std::string holds_up() const { return path->holds_up(epoch); }
+  };
+  const OnPath& on_path() const { return on_path_; }
   /// Lets the stream go on, unless a pending release does that later.
   void release_stream();
 
@@ -140,8 +149,7 @@ class DeviceRun {
   DeviceExecutor& executor_;
   Operation& op_;
   StreamHold hold_;
-  std::shared_ptr<PlanPath> path_;        // a kernel does the operation
-  uint64_t epoch_ = 0;                    // … of this epoch
+  OnPath on_path_;
   cuda::EventHandle* reached_ = nullptr;  // without stream memory operations
   bool begun_ = false;                    // something may be queued
 

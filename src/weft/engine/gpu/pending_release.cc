@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "device/cuda/deferred_free.h"
 #include "engine/gpu/captured_calls.h"
+#include "engine/gpu/stream_path.h"
 
 namespace weft::engine {
 
@@ -53,7 +54,7 @@ bool PendingRelease::over() {
     }
     tickets.pop_back();
   }
-  return true;
+  return !path || path->is_drained();
 }
 
 }  // namespace weft::engine

@@ -19,6 +19,7 @@ namespace weft::engine {
 namespace cuda = device::cuda;
 
 class CapturedCalls;
+class StreamPath;
 
 /// How a caller's stream waits for an operation.
 struct StreamHold {
@@ -51,6 +52,7 @@ struct PendingRelease {
   bool unknown = false;  // the device has reported an error: what it still does, nobody knows
   UsedMemory memory;
   StreamHold stream;
+  std::shared_ptr<StreamPath> path;  // whose operations streams have yet to pass by; null: none
 
   /// Whether the device is done with it, or does nothing any more.
   bool over();

@@ -4,8 +4,11 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/settings.h"
 #include "device/cuda/deferred_free.h"
+#include "engine/run/operation.h"
+#include "model/gpu_paths.h"
 #include "plan/plan.h"
 
 namespace weft::engine {
@@ -16,7 +19,9 @@ constexpr uint32_t kSlotBytes =
     kLongest;  // one put to each rank; as packets a short one takes twice its bytes
 constexpr uint64_t kBytesOfBlock = 8 << 10;
 constexpr uint32_t kMostBlocks = 8;
-constexpr size_t kKnown = 64;  // requests
+// A CPU notices an operation that is overdue, asks the ranks what they have called, and sets the abort word.
+// A kernel gives up by itself only when no CPU has done that.
+constexpr double kGraceSeconds = 2;
 constexpr const char* kAlgorithm = "one_hop";
 constexpr const char* kName = "one_hop_kernel";  // how statistics and the flight recorder call it
 
@@ -137,41 +142,37 @@ uint32_t PlanPath::blocks_for(uint64_t bytes) const {
   return static_cast<uint32_t>(std::clamp<uint64_t>(wanted, 1, most_blocks_));
 }
 
-const PlanPath::Served* PlanPath::find_or_make(const Call& call, const plan::Request& request) {
-  if (left_) return nullptr;
-  if (call.premultiply) {  // some ranks may have the scalar in GPU memory
-    why_not_ = fail(Code::unsupported, "a plan kernel takes no pre-multiplied sum");
-    return nullptr;
-  }
-  auto found = std::find_if(known_.begin(), known_.end(),
-                            [&](const Served& served) { return served.request == request; });
-  if (found == known_.end()) {
-    if (known_.size() == kKnown) known_.clear();
-    known_.push_back({.request = request, .why_not = {}, .tables = {}, .program = {}});
-    found = std::prev(known_.end());
-    found->why_not = make(*found);
-  }
-  why_not_ = found->why_not;
-  return why_not_.ok() ? &*found : nullptr;
+std::shared_ptr<StreamPath::Served> PlanPath::make(const plan::Request& request, const Prices& prices) const {
+  auto made = std::make_shared<Kernel>();
+  double predicted_us = 0;
+  made->why_not = [&]() -> Status {
+    if (!settings().algo.empty()) return fail(Code::unsupported, "WEFT_ALGO pins algorithms");
+    auto program = make_program(request, rank_, ranks_, blocks_for(request.bytes()));
+    if (!program) return program.status();
+    made->program = *program;
+    if (prices.known()) predicted_us = model::plan_kernel_us(prices.machine, request, ranks_);
+    return model::plan_kernel_pays(predicted_us, prices.known() ? prices.steps_us : nullptr);
+  }();
+  if (!made->why_not.ok()) return made;
+  for (int i = 0; i < made->program.lane_begin[made->program.lanes]; ++i)
+    if (made->program.step[i].action == cuda::PlanAction::wait)
+      made->partners |= 1u << made->program.step[i].peer;
+  made->tables = PlanTables::make(plan::Builder(kName, request, ranks_, rank_).finish(),
+                                  topology::Layout::blocks(1, ranks_), 1, predicted_us);
+  return made;
 }
 
-Status PlanPath::make(Served& served) const {
-  const plan::Request& request = served.request;
-  if (!settings().algo.empty()) return fail(Code::unsupported, "WEFT_ALGO pins algorithms");
+Result<cuda::PlanProgram> PlanPath::make_program(const plan::Request& request, int rank, int ranks,
+                                                 uint32_t blocks) {
   if (request.bytes() == 0 || request.uneven || plan::is_transfer(request.collective))
     return fail(Code::unsupported, "a plan kernel serves even collectives only");
-  const topology::Layout layout = topology::Layout::blocks(1, ranks_);
+  const topology::Layout layout = topology::Layout::blocks(1, ranks);
   const plan::Limits limits{.eager_intra_bytes = kLongest, .eager_inter_bytes = kLongest};
   const plan::Algorithm& algorithm = *plan::find_algorithm(request.collective, kAlgorithm);
   WEFT_TRY(algorithm.fits(request, layout, limits));
   std::vector<plan::Plan> plans;
-  for (int rank = 0; rank < ranks_; ++rank) plans.push_back(algorithm.make(request, layout, limits, rank));
-  auto program = plan::make_program(plans, rank_, layout, limits,
-                                    {.blocks = blocks_for(request.bytes()), .slot_bytes = kSlotBytes});
-  if (!program) return program.status();
-  served.program = *program;
-  served.tables = PlanTables::make(plan::Builder(kName, request, ranks_, rank_).finish(), layout);
-  return {};
+  for (int each = 0; each < ranks; ++each) plans.push_back(algorithm.make(request, layout, limits, each));
+  return plan::make_program(plans, rank, layout, limits, {.blocks = blocks, .slot_bytes = kSlotBytes});
 }
 
 // ---- Kernels
@@ -182,19 +183,20 @@ Status PlanPath::follow_last(cuda::StreamHandle* stream) {
   return cuda::check((*cuda::driver())->stream_wait_event(stream, last_, 0), "cuStreamWaitEvent");
 }
 
-Result<uint64_t> PlanPath::launch(const Served& served, const Call& call, double timeout_s, bool strict) {
+Result<uint64_t> PlanPath::arrive(const Operation& op, const std::shared_ptr<const Served>& served) {
+  const Call& call = op.call;
   auto* const stream = static_cast<cuda::StreamHandle*>(call.cuda_stream);
   WEFT_TRY(follow_last(stream));
-  arguments_.program = served.program;
+  arguments_.program = static_cast<const Kernel&>(*served).program;
   cuda::PlanCall& to = arguments_.call;
   std::copy(peers_.begin(), peers_.end(), to.peer);
   cuda::PlanPeer& own = to.peer[rank_];
   own.space[0] = const_cast<void*>(call.send);
   own.space[1] = call.recv;
   to.host = host_;
-  to.timeout_ns = static_cast<uint64_t>(timeout_s * 1e9);
+  to.timeout_ns = static_cast<uint64_t>((op.end.timeout_s + kGraceSeconds) * 1e9);
   to.slot_bytes = kSlotBytes;
-  cuda::set_reduction(to, call.type, call.op, strict);
+  cuda::set_reduction(to, call.type, call.op, op.reduction.order == device::Order::tree);
   const bool reduces = plan::reduces(call.collective);
   WEFT_TRY(kernels_->launch(stream, cuda::plan_kernel_name(reduces, call.type, call.op), arguments_));
   cuda::DeferredFree::instance().stream_waits();
@@ -206,21 +208,36 @@ Result<uint64_t> PlanPath::launch(const Served& served, const Call& call, double
   return recorded;
 }
 
+bool PlanPath::has_begun(uint64_t epoch) const { return load(host_->begun) >= epoch; }
+
 Result<bool> PlanPath::has_ended(uint64_t epoch) const {
-  if (load(host_->reported)) {
-    const cuda::PlanHost::Report& report = host_->report;
-    return fail(Code::timeout,
-                "its kernel waited too long for rank {}: step {}, tag {}, whose flag is at operation {} of "
-                "the kernels "
-                "and not at {}",
-                report.peer, report.step, report.tag, report.seen, report.epoch);
-  }
+  if (load(host_->reported)) return fail(Code::timeout, "{}", holds_up(epoch));
   return load(host_->ended) >= epoch;
 }
 
+std::string PlanPath::holds_up(uint64_t) const {
+  if (!load(host_->reported)) return "";
+  const cuda::PlanHost::Report& report = host_->report;
+  return fmt::format(
+      "its kernel waited too long for rank {}: step {}, tag {}, whose flag is at operation {} of the kernels "
+      "and not at {}",
+      report.peer, report.step, report.tag, report.seen, report.epoch);
+}
+
+// Until a kernel has left, it may touch memory of every rank. So its stream counts as one that waits.
 void PlanPath::let_go(uint64_t epoch) {
-  cuda::DeferredFree::instance().stream_goes_on();
-  if (load(host_->ended) < epoch) std::atomic_ref(host_->abort).store(1, std::memory_order_release);
+  if (load(host_->ended) >= epoch) return cuda::DeferredFree::instance().stream_goes_on();
+  std::atomic_ref(host_->abort).store(1, std::memory_order_release);
+  if (lingering_++ > 0) return;
+  PendingRelease release;
+  release.path = shared_from_this();
+  executor_.drain(std::move(release));
+}
+
+bool PlanPath::is_drained() {
+  if (load(host_->ended) < launched_ && executor_.alive(now_ns()).ok()) return false;
+  for (; lingering_ > 0; --lingering_) cuda::DeferredFree::instance().stream_goes_on();
+  return true;
 }
 
 }  // namespace weft::engine

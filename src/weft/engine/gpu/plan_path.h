@@ -19,13 +19,12 @@
 #include "base/status.h"
 #include "device/cuda/plan_kernels.h"
 #include "engine/gpu/device_executor.h"
-#include "engine/run/call.h"
-#include "engine/run/plan_tables.h"
+#include "engine/gpu/stream_path.h"
 #include "plan/plan_program.h"
 
 namespace weft::engine {
 
-class PlanPath {
+class PlanPath final : public StreamPath, public std::enable_shared_from_this<PlanPath> {
  public:
   /// What a rank tells the others, as plain bytes.
   struct Offer {
@@ -38,11 +37,14 @@ class PlanPath {
   /// unsupported, with the reason.
   static Result<uint32_t> most_blocks(std::span<const Offer> offers);
 
+  /// What a kernel of so many blocks a lane does for a request on rank `rank` of `ranks`. Errors:
+  /// unsupported, with the reason, the same on all ranks.
+  static Result<cuda::PlanProgram> make_program(const plan::Request& request, int rank, int ranks,
+                                                uint32_t blocks);
+
   /// Of rank `rank` of `ranks`. Errors: unsupported, unhandled_cuda_error, out_of_memory.
   static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, int rank, int ranks);
-  ~PlanPath();
-  PlanPath(const PlanPath&) = delete;
-  PlanPath& operator=(const PlanPath&) = delete;
+  ~PlanPath() override;
 
   Result<Offer> offer();
   /// Reaches the memory of all ranks, whose offers these are. Errors: unsupported, with the reason.
@@ -50,31 +52,22 @@ class PlanPath {
   /// No rank will launch a kernel, since one of them cannot: the control memory can be used again.
   void withdraw() { offered_ = false; }
 
-  /// How a call is done.
-  struct Served {
-    plan::Request request;
-    Status why_not;                            // ok: it is served
-    std::shared_ptr<const PlanTables> tables;  // of an operation without steps
-    cuda::PlanProgram program;
-  };
-  /// Decided by what all ranks know alike. Valid until the next question. Null: go step by step; why_not()
-  /// says why.
-  const Served* find_or_make(const Call& call, const plan::Request& request);
-  const Status& why_not() const { return why_not_; }
-  /// From now on nothing is served: on all ranks alike.
-  void leave_to_steps(const char* why) { why_not_ = fail(Code::unsupported, "{}", why), left_ = true; }
-
-  /// Launches the kernel of a call. Returns its epoch.
-  Result<uint64_t> launch(const Served& served, const Call& call, double timeout_s, bool strict);
-  /// Whether the kernel of an epoch has ended. Errors: timeout, naming the rank that it waited for.
-  Result<bool> has_ended(uint64_t epoch) const;
-  /// The operation of an epoch is over. If its kernel is not, every block leaves.
-  void let_go(uint64_t epoch);
+  Result<uint64_t> arrive(const Operation& op, const std::shared_ptr<const Served>& served) override;
+  Status leave(uint64_t) override { return {}; }
+  bool has_begun(uint64_t epoch) const override;
+  Result<bool> has_ended(uint64_t epoch) const override;
+  std::string holds_up(uint64_t epoch) const override;
+  /// Every block of a kernel under way leaves.
+  void let_go(uint64_t epoch) override;
+  bool is_drained() override;
 
  private:
   PlanPath(DeviceExecutor& executor, int rank, int ranks) : executor_(executor), rank_(rank), ranks_(ranks) {}
   Status take_memory();
-  Status make(Served& served) const;
+  struct Kernel final : Served {
+    cuda::PlanProgram program;
+  };
+  std::shared_ptr<Served> make(const plan::Request& request, const Prices& prices) const override;
   uint32_t blocks_for(uint64_t bytes) const;
   Status follow_last(cuda::StreamHandle* stream);
 
@@ -85,12 +78,10 @@ class PlanPath {
   cuda::PlanHost* host_ = nullptr;
   std::vector<cuda::PlanPeer> peers_;
   std::vector<std::shared_ptr<cuda::Importer::Mapping>> mappings_;
-  std::vector<Served> known_;
-  uint32_t most_blocks_ = 0;  // of one kernel
-  Status why_not_;
-  bool left_ = false;
+  uint32_t most_blocks_ = 0;           // of one kernel
   bool offered_ = false;               // kernels of peers may write to the control memory
   uint64_t launched_ = 0;              // epochs
+  size_t lingering_ = 0;               // operations that are over before their kernels were
   cuda::EventHandle* last_ = nullptr;  // recorded behind the last launch
   void* last_stream_ = nullptr;
   cuda::PlanArguments arguments_{};

@@ -12,7 +12,7 @@
 #include "engine/gpu/captures.h"
 #include "engine/gpu/device_calls.h"
 #include "engine/gpu/device_run.h"
-#include "engine/gpu/plan_path.h"
+#include "engine/gpu/stream_path.h"
 #include "engine/record/dump.h"
 #include "engine/run/signature.h"
 #include "engine/run/stream.h"
@@ -110,7 +110,7 @@ Communicator::~Communicator() {
   captures.reset();
   const Lock lock = context_->lock();
   registrations_.clear();
-  on_device_.plan_path.reset();
+  on_device_.paths.clear();
   bound_.release();
   context_->communicators().erase(id_);
   context_->inbox().retire(id_);
@@ -222,7 +222,7 @@ Status Communicator::wait_and_keep(Lock& lock, Operation* op) {
 void Communicator::pin(const model::Pins& pins) {
   const Lock lock = context_->lock();
   plans_.pin(pins);
-  if (on_device_.plan_path) on_device_.plan_path->leave_to_steps("algorithms are pinned");
+  for (const auto& path : on_device_.paths) path->leave_to_steps();
   bound_.release();
 }
 

@@ -125,13 +125,9 @@ Status run_group(std::vector<GroupCall>& calls) {
       note(comm->failure());
       continue;
     }
-    if (plan.call.on_device)
-      if (const std::optional<Status> launched = run_in_kernel(*comm, plan.call)) {
-        note(*launched);
-        continue;
-      }
-    const bool first_use = plan.call.on_device && may_call_driver(*comm, plan.call);
-    Operation* op = comm->enroll(plan.call, plan.tables);
+    Operation* op = plan.call.on_device ? enroll_on_path(*comm, plan.call) : nullptr;
+    const bool first_use = plan.call.on_device && !op && may_call_driver(*comm, plan.call);
+    if (!op) op = comm->enroll(plan.call, plan.tables);
     if (op->device) {
       // A stream may not wait for one of a group before it has told of all: they may need each other.
       if (Status arrived = arrive_on_device(*op); !arrived) note(arrived);

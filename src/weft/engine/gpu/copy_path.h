@@ -1,0 +1,110 @@
+// CopyPath: long collectives of a communicator of GPU memory as copies on the caller's stream. Copy engines
+// move the data; streams of ranks wait for each other by stream memory operations on the flags of a
+// NodeBoard. There is no kernel of Weft in it, and no thread.
+//
+// The plan is plan::make_staged_copies(): every rank has a staging in GPU memory that all others reach, and
+// no copy touches a buffer of another rank's caller. So a rank that fails may give its buffers away, whatever
+// is queued elsewhere; and no address is told to anybody.
+//
+// In the stream of a call:
+//   wait until the operation before has been done; write `begun`; wait until the readers of the operation
+//   before are done; then the plan's steps, but for the last waits for readers; write `ended`
+// A copy is a call of the driver, and each row of writes and waits is one, where the driver has
+// cuStreamBatchMemOp.
+//
+// A stream memory operation cannot time out. When an operation fails, its rank raises its flags, so that its
+// streams pass by every wait (is_drained()). What they then stage may be wrong for ranks that still read it,
+// so the rank says on the board that it has failed before it does so. Such ranks look there when their
+// operation has ended.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/gpu/device_executor.h"
+#include "engine/gpu/node_board.h"
+#include "engine/gpu/stream_path.h"
+
+namespace weft::engine {
+
+class CopyPath final : public StreamPath, public std::enable_shared_from_this<CopyPath> {
+ public:
+  /// What a rank tells the others, as plain bytes.
+  struct Offer {
+    uint64_t staging_bytes = 0;  // 0: the rank has none
+    uint64_t from_bytes = 0;     // WEFT_CUDA_COPY_FROM
+    cuda::SharedMemory staging;
+  };
+
+  /// Of rank `rank` of `ranks`, with the board of its communicator. Errors: unsupported,
+  /// unhandled_cuda_error, out_of_memory.
+  static Result<std::shared_ptr<CopyPath>> create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
+                                                  int rank, int ranks);
+  ~CopyPath() override;
+
+  Result<Offer> offer();
+  /// Reaches the staging of all ranks, whose offers these are. Errors: unsupported, with the reason.
+  Status connect(std::span<const Offer> offers);
+  /// No rank will use the path: the staging can be used again.
+  void withdraw() { offered_ = false; }
+
+  Result<uint64_t> arrive(const Operation& op, const std::shared_ptr<const Served>& served) override;
+  Status leave(uint64_t epoch) override;
+  bool has_begun(uint64_t epoch) const override;
+  Result<bool> has_ended(uint64_t epoch) const override;
+  std::string holds_up(uint64_t epoch) const override;
+  void let_go(uint64_t epoch) override;
+  bool is_drained() override;
+
+ private:
+  /// A notification from a rank.
+  struct Notice {
+    int sender;
+    uint32_t tag;
+  };
+  struct Copies final : Served {
+    plan::Plan plan;
+    // Of the plan's steps arrive() puts those before the first into the stream, leave() those before the
+    // second.
+    size_t begin_steps = 0, end_steps = 0;
+    std::vector<Notice> last;  // that the steps behind them wait for
+  };
+  struct InFlight {
+    std::shared_ptr<const Copies> copies;
+    const std::byte* input;
+    std::byte* output;
+    cuda::StreamHandle* stream;
+  };
+  class Writer;
+
+  CopyPath(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board, int rank, int ranks)
+      : executor_(executor), board_(std::move(board)), rank_(rank), ranks_(ranks) {}
+  std::shared_ptr<Served> make(const plan::Request& request, const Prices& prices) const override;
+  Status begin(const InFlight& call, uint64_t epoch);
+  std::byte* place(const plan::Region& region, const InFlight& call) const;
+  Status put(Writer& writer, const InFlight& call, uint64_t epoch, size_t first, size_t end);
+  void cut_short(uint64_t epoch);
+  bool is_clean() const;
+
+  DeviceExecutor& executor_;
+  const std::shared_ptr<NodeBoard> board_;
+  const int rank_, ranks_;
+  uint64_t staging_bytes_ = 0, from_bytes_ = 0;
+  cuda::Block staging_;
+  std::vector<std::byte*> staging_of_;  // by rank
+  std::vector<std::shared_ptr<cuda::Importer::Mapping>> mappings_;
+  bool offered_ = false;                 // peers may read the staging
+  uint64_t arrived_ = 0, left_for_ = 0;  // epochs
+  std::map<uint64_t, InFlight> in_flight_;
+  std::vector<Notice>
+      unread_;  // of the operation that arrived last: when they have come, its staging is free
+  bool failed_ = false;
+  bool unknown_ = false;  // the driver takes nothing more: what it still does, nobody knows
+  size_t lingering_ = 0;  // operations that are over before their streams were
+};
+
+}  // namespace weft::engine

@@ -1,0 +1,196 @@
+#include "engine/gpu/node_board.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <map>
+#include <utility>
+
+#include "base/mutex.h"
+#include "device/cuda/deferred_free.h"
+#include "device/cuda/ipc.h"
+#include "engine/run/operation.h"
+
+namespace weft::engine {
+namespace {
+
+template <typename Word>
+Word load(const Word& word) {
+  return std::atomic_ref(const_cast<Word&>(word)).load(std::memory_order_acquire);
+}
+template <typename Word>
+void store(Word& word, Word value) {
+  std::atomic_ref(word).store(value, std::memory_order_release);
+}
+
+}  // namespace
+
+/// One rank's own words. Those of its streams stand apart from those of its CPU.
+struct NodeBoard::RankWords {
+  alignas(64) uint32_t begun;
+  uint32_t ended;
+  alignas(64) uint32_t failed;
+  uint32_t latest;                    // number of the latest call
+  alignas(64) uint64_t call[kCalls];  // number, and signature behind it; 0: none yet
+};
+
+/// The words of all ranks, then a flag for each receiver, sender and tag.
+struct NodeBoard::Layout {
+  static size_t flags_at(int ranks) { return static_cast<size_t>(ranks) * sizeof(RankWords); }
+  static size_t bytes(int ranks) {
+    return flags_at(ranks) +
+           static_cast<size_t>(ranks) * static_cast<size_t>(ranks) * kTags * sizeof(uint32_t);
+  }
+};
+
+/// The memory as this process has it mapped and pinned, once for all of its ranks.
+class NodeBoard::Memory {
+ public:
+  static Result<std::shared_ptr<Memory>> pin(cuda::Device& device, device::Segment segment) {
+    const cuda::Driver& d = **cuda::driver();
+    WEFT_TRY(cuda::check(d.mem_host_register(segment.data(), segment.bytes(),
+                                             cuda::kHostRegisterPortable | cuda::kHostRegisterMapped),
+                         "pinning memory of the node's ranks (cuMemHostRegister)"));
+    cuda::DevicePointer on_device = 0;
+    if (d.mem_host_get_device_pointer(&on_device, segment.data(), 0) != cuda::kSuccess)
+      on_device = reinterpret_cast<uintptr_t>(segment.data());
+    return std::make_shared<Memory>(device, std::move(segment), on_device);
+  }
+  /// That rank 0 has made, in this process or another one.
+  static Result<std::shared_ptr<Memory>> reach(cuda::Device& device, const Offer& offer) {
+    const MutexLock guard(mutex_);
+    std::weak_ptr<Memory>& known = known_[{offer.process, offer.segment.inode}];
+    if (auto memory = known.lock()) return memory;
+    auto segment = device::Segment::open(offer.pid, offer.segment);
+    if (!segment) return segment.status();
+    auto memory = pin(device, segment.take());
+    if (memory) known = *memory;
+    return memory;
+  }
+  static void remember(const std::shared_ptr<Memory>& memory, const Offer& offer) {
+    const MutexLock guard(mutex_);
+    std::erase_if(known_, [](const auto& entry) { return entry.second.expired(); });
+    known_[{offer.process, offer.segment.inode}] = memory;
+  }
+
+  Memory(cuda::Device& device, device::Segment segment, cuda::DevicePointer on_device)
+      : on_device_(on_device), device_(device), segment_(std::move(segment)) {}
+  // Unpinning may wait for streams.
+  ~Memory() { cuda::DeferredFree::instance().add_segment(device_, std::move(segment_)); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  const device::Segment& segment() const { return segment_; }
+  cuda::DevicePointer on_device() const { return on_device_; }
+
+ private:
+  using Key = std::pair<uint64_t, uint64_t>;  // process and inode
+  static inline Mutex mutex_;
+  static inline auto& known_ = *new std::map<Key, std::weak_ptr<Memory>>;
+
+  const cuda::DevicePointer on_device_;
+  cuda::Device& device_;
+  device::Segment segment_;
+};
+
+NodeBoard::NodeBoard(std::shared_ptr<Memory> memory, int rank, int ranks)
+    : memory_(std::move(memory)), rank_(rank), ranks_(ranks) {}
+NodeBoard::~NodeBoard() = default;
+
+Result<std::unique_ptr<NodeBoard>> NodeBoard::create(cuda::Device& device, int ranks) {
+  if (ranks > kMostRanks)
+    return fail(Code::unsupported, "at most {} ranks of a node have flags for their streams", kMostRanks);
+  auto segment = device::Segment::create(Layout::bytes(ranks));
+  if (!segment) return segment.status();
+  auto memory = Memory::pin(device, segment.take());
+  if (!memory) return memory.status();
+  std::unique_ptr<NodeBoard> board(new NodeBoard(memory.take(), 0, ranks));
+  auto offered = board->offer();
+  if (!offered) return offered.status();
+  Memory::remember(board->memory_, *offered);
+  return board;
+}
+
+Result<NodeBoard::Offer> NodeBoard::offer() const {
+  auto name = memory_->segment().name();
+  if (!name) return name.status();
+  return Offer{cuda::process_number(), getpid(), *name};
+}
+
+Result<std::unique_ptr<NodeBoard>> NodeBoard::open(cuda::Device& device, int rank, int ranks,
+                                                   const Offer& offer) {
+  if (offer.pid == 0 || offer.segment.bytes < Layout::bytes(ranks))
+    return fail(Code::unsupported, "rank 0 has no flags for streams");
+  auto memory = Memory::reach(device, offer);
+  if (!memory) return memory.status().in("the flags of rank 0");
+  return std::unique_ptr<NodeBoard>(new NodeBoard(memory.take(), rank, ranks));
+}
+
+NodeBoard::RankWords& NodeBoard::words(int rank) const {
+  return reinterpret_cast<RankWords*>(memory_->segment().data())[rank];
+}
+
+uint32_t& NodeBoard::flag_at(int receiver, int sender, uint32_t tag) const {
+  auto* const flags = reinterpret_cast<uint32_t*>(memory_->segment().data() + Layout::flags_at(ranks_));
+  return flags[static_cast<uint32_t>(receiver * ranks_ + sender) * kTags + tag];
+}
+
+cuda::DevicePointer NodeBoard::on_device(const void* word) const {
+  return memory_->on_device() +
+         static_cast<cuda::DevicePointer>(static_cast<const std::byte*>(word) - memory_->segment().data());
+}
+
+// ---- Calls
+
+void NodeBoard::note_call(uint32_t number, uint32_t signature) {
+  store(words(rank_).call[number % kCalls], uint64_t{number} << 32 | signature);
+  store(words(rank_).latest, number);
+}
+
+// A partner without a call of this number came by one of another number. If it is ahead, it has done
+// something else in between; if it is behind, this rank has. A rank so far ahead that it has forgotten the
+// call is taken to have called the same.
+NodeBoard::Comparison NodeBoard::compare(uint32_t number, uint32_t signature, uint32_t partners) const {
+  Comparison found;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (rank == rank_) continue;
+    const uint64_t call = load(words(rank).call[number % kCalls]);
+    const auto theirs = static_cast<uint32_t>(call >> 32);
+    if (call != 0 && theirs == number) {
+      if (static_cast<uint32_t>(call) != signature) found.differing = rank;
+    } else if ((partners >> rank & 1) && (call == 0 || comes_after(number, theirs))) {
+      if (comes_after(load(words(rank).latest), number)) found.differing = rank;
+      else found.behind = true;
+    }
+  }
+  return found;
+}
+
+void NodeBoard::set_failed() { store(words(rank_).failed, uint32_t{1}); }
+
+int NodeBoard::find_failed() const {
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (rank != rank_ && load(words(rank).failed)) return rank;
+  return -1;
+}
+
+// ---- Flags
+
+uint32_t NodeBoard::begun() const { return load(words(rank_).begun); }
+uint32_t NodeBoard::ended() const { return load(words(rank_).ended); }
+cuda::DevicePointer NodeBoard::begun_on_device() const { return on_device(&words(rank_).begun); }
+cuda::DevicePointer NodeBoard::ended_on_device() const { return on_device(&words(rank_).ended); }
+uint32_t NodeBoard::flag(int sender, uint32_t tag) const { return load(flag_at(rank_, sender, tag)); }
+cuda::DevicePointer NodeBoard::flag_on_device(int receiver, int sender, uint32_t tag) const {
+  return on_device(&flag_at(receiver, sender, tag));
+}
+
+void NodeBoard::raise_flags(uint32_t value) {
+  for (int sender = 0; sender < ranks_; ++sender)
+    for (uint32_t tag = 0; tag < kTags; ++tag) {
+      uint32_t& flag = flag_at(rank_, sender, tag);
+      if (!has_come_to(load(flag), value)) store(flag, value);
+    }
+}
+
+}  // namespace weft::engine

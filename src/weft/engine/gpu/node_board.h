@@ -1,0 +1,87 @@
+// NodeBoard: words in pinned memory that all ranks of a communicator on one node reach, their CPUs and their
+// streams: what each rank has called, whether it has failed, and the flags of copies on callers' streams
+// (copy_path.h). Rank 0 makes the memory, and every process maps it as long as one of its ranks needs it. So
+// a rank that has left takes nothing from the others.
+//
+// Thread safety: the memory is shared by ranks. A NodeBoard is under its context's lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "device/cuda/device.h"
+#include "device/segment.h"
+
+namespace weft::engine {
+
+namespace cuda = device::cuda;
+
+class NodeBoard {
+ public:
+  static constexpr int kMostRanks = 16;
+  static constexpr uint32_t kTags = 64;    // of a sender to a receiver
+  static constexpr uint32_t kCalls = 512;  // of a rank, that are remembered
+
+  /// What rank 0 tells the others, as plain bytes.
+  struct Offer {
+    uint64_t process = 0;  // as in SharedMemory
+    int32_t pid = 0;
+    device::SegmentName segment;
+  };
+  /// On rank 0, inside a Scope of the device. Errors: unsupported, out_of_memory, unhandled_cuda_error.
+  static Result<std::unique_ptr<NodeBoard>> create(cuda::Device& device, int ranks);
+  /// On the others.
+  static Result<std::unique_ptr<NodeBoard>> open(cuda::Device& device, int rank, int ranks,
+                                                 const Offer& offer);
+  Result<Offer> offer() const;
+  ~NodeBoard();
+
+  // ---- Calls, as CPUs compare them
+
+  /// This rank calls collective `number` on a path where nobody sends a message.
+  void note_call(uint32_t number, uint32_t signature);
+  /// Compares this rank's collective of a number, which has ended if it has `partners`: ranks that it could
+  /// not end without, a bit each.
+  struct Comparison {
+    int differing = -1;   // a rank that called another one; -1: none is known
+    bool behind = false;  // a partner has not come to that number, and will find the difference itself
+  };
+  Comparison compare(uint32_t number, uint32_t signature, uint32_t partners) const;
+  /// This rank's streams no longer wait for anybody: what it gives from now on may be wrong.
+  void set_failed();
+  /// A rank that has done so; -1: none.
+  int find_failed() const;
+
+  // ---- Flags, whose values only grow (modulo 2^32)
+
+  /// The operation that this rank's stream has come to last, and that it has done last.
+  uint32_t begun() const;
+  uint32_t ended() const;
+  cuda::DevicePointer begun_on_device() const;
+  cuda::DevicePointer ended_on_device() const;
+  /// What rank `sender` has told this rank.
+  uint32_t flag(int sender, uint32_t tag) const;
+  cuda::DevicePointer flag_on_device(int receiver, int sender, uint32_t tag) const;
+  /// Lets this rank's streams pass by waits for flags up to this value.
+  void raise_flags(uint32_t value);
+
+ private:
+  struct Layout;
+  struct RankWords;
+  class Memory;
+
+  NodeBoard(std::shared_ptr<Memory> memory, int rank, int ranks);
+  RankWords& words(int rank) const;
+  uint32_t& flag_at(int receiver, int sender, uint32_t tag) const;
+  cuda::DevicePointer on_device(const void* word) const;
+
+  const std::shared_ptr<Memory> memory_;
+  const int rank_, ranks_;
+};
+
+/// Whether a flag has come to a value.
+inline bool has_come_to(uint32_t flag, uint32_t value) { return static_cast<int32_t>(flag - value) >= 0; }
+
+}  // namespace weft::engine

@@ -1,0 +1,29 @@
+#include "engine/gpu/stream_path.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace weft::engine {
+
+std::shared_ptr<const StreamPath::Served> StreamPath::find_or_make(const Call& call,
+                                                                   const plan::Request& request,
+                                                                   const Prices& prices) {
+  // Some ranks may have the scalar in GPU memory.
+  if (left_ || call.premultiply) return nullptr;
+  auto found = std::find_if(known_.begin(), known_.end(),
+                            [&](const auto& served) { return served->request == request; });
+  if (found == known_.end()) {
+    if (known_.size() == kKnown) known_.clear();
+    auto made = make(request, prices);
+    made->request = request;
+    if (!made->why_not.ok())
+      log::trace("{} of {} bytes goes step by step: {}", plan::name_of(request.collective), request.bytes(),
+                 made->why_not.message());
+    known_.push_back(std::move(made));
+    found = std::prev(known_.end());
+  }
+  return (*found)->why_not.ok() ? *found : nullptr;
+}
+
+}  // namespace weft::engine

@@ -1,0 +1,85 @@
+// StreamPath: a way to do collectives of a communicator of GPU memory on the caller's stream alone: as one
+// kernel (plan_path.h), or as copies and stream memory operations (copy_path.h). The CPU takes no part but
+// for words in pinned memory: whether the stream has come to an operation, and has done it.
+//
+// Which calls a path serves is decided by what all ranks know alike. Calls that it does not serve go step by
+// step. An operation on a path has an empty plan. It starts and ends when the stream has done it.
+//
+// Operations of one path are numbered: their *epochs*.
+//
+// Thread safety: under the context's lock, and inside a cuda::Scope of its device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "device/cuda/driver.h"
+#include "engine/run/call.h"
+#include "engine/run/plan_tables.h"
+#include "model/cost.h"
+#include "plan/plan.h"
+
+namespace weft::engine {
+
+struct Operation;
+
+class StreamPath {
+ public:
+  /// How calls like one request are done.
+  struct Served {
+    plan::Request request;
+    Status why_not;                            // ok: they are served
+    std::shared_ptr<const PlanTables> tables;  // of an operation without steps
+    uint32_t partners = 0;                     // ranks that it cannot end without, a bit each
+    virtual ~Served() = default;
+  };
+  /// What a decision rests on, the same on all ranks.
+  struct Prices {
+    const model::Machine& machine;
+    /// What the call is predicted to take step by step, µs. It costs a simulation.
+    std::function<double()> steps_us;
+    /// Whether the machine's copies and kernels are known.
+    bool known() const { return machine.engines > 0; }
+  };
+
+  virtual ~StreamPath() = default;
+  StreamPath(const StreamPath&) = delete;
+  StreamPath& operator=(const StreamPath&) = delete;
+
+  /// Null: go step by step.
+  std::shared_ptr<const Served> find_or_make(const Call& call, const plan::Request& request,
+                                             const Prices& prices);
+  /// From now on nothing is served: on all ranks alike.
+  void leave_to_steps() { left_ = true; }
+
+  /// Puts the begin of an operation into its stream, and returns its epoch; leave() puts the rest. In between
+  /// come the begins of other calls of a group.
+  virtual Result<uint64_t> arrive(const Operation& op, const std::shared_ptr<const Served>& served) = 0;
+  virtual Status leave(uint64_t epoch) = 0;
+  /// Whether the stream has come to it.
+  virtual bool has_begun(uint64_t epoch) const = 0;
+  /// Whether it has been done. Errors: timeout, where the stream itself has waited too long; remote_error.
+  virtual Result<bool> has_ended(uint64_t epoch) const = 0;
+  /// A clause on what holds up an operation that all ranks have called; "" if nothing is known.
+  virtual std::string holds_up(uint64_t epoch) const = 0;
+  /// The operation is over for its rank. If the stream has not done it, it waits for nobody any more.
+  virtual void let_go(uint64_t epoch) = 0;
+  /// Whether the stream has passed by everything that let_go() was told of; makes it do so.
+  virtual bool is_drained() { return true; }
+
+ protected:
+  StreamPath() = default;
+
+ private:
+  virtual std::shared_ptr<Served> make(const plan::Request& request, const Prices& prices) const = 0;
+
+  static constexpr size_t kKnown = 64;  // requests
+  std::vector<std::shared_ptr<const Served>> known_;
+  bool left_ = false;
+};
+
+}  // namespace weft::engine

@@ -1,0 +1,45 @@
+// Prices of the paths on which a collective of GPU memory goes as a whole on the caller's stream: as one
+// kernel, or as copies (plan/staged_copies.h). The simulator prices what goes step by step (estimate.h).
+//
+// The prices are formulas over the machine's measured rates, and two constants that nobody has measured on a
+// GPU: kKernelUs and kFlagUs.
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/status.h"
+#include "model/cost.h"
+#include "plan/plan.h"
+
+namespace weft::model {
+
+/// From the launch of kernels that wait for each other to the end of the shortest exchange. NCCL's model of
+/// Hopper has 4.5 for its own.
+inline constexpr double kKernelUs = 8;
+/// From the end of a copy until a stream that waits for a flag behind it goes on.
+inline constexpr double kFlagUs = 4;
+/// From which message size on copies are used where nothing was measured.
+inline constexpr uint64_t kCopiesUnmeasured = 4 << 20;
+
+/// What one_hop in one kernel takes between ranks of one node: every rank stores its data at all others, who
+/// load it from there.
+double plan_kernel_us(const Machine& machine, const plan::Request& request, int ranks);
+/// ok if a kernel is predicted to be faster than `steps_us`; where that is null, nothing was measured, and a
+/// kernel is taken to be.
+Status plan_kernel_pays(double predicted_us, const std::function<double()>& steps_us);
+
+/// What staged copies take: for every round two waits for flags, and the begins of the busiest rank's copies;
+/// and its bytes, one copy after the other. Copies of ranks that share a device take turns.
+double staged_copies_us(const Machine& machine, const plan::Request& request, int ranks,
+                        uint64_t staging_bytes);
+/// Whether staged copies do a request that fits: from `from_bytes` on if that is not 0, else where they are
+/// predicted to be faster than `steps_us`, or from kCopiesUnmeasured on where that is null. Errors:
+/// unsupported, with the reason.
+Status staged_copies_pay(const plan::Request& request, int ranks, uint64_t from_bytes, double predicted_us,
+                         const std::function<double()>& steps_us);
+
+}  // namespace weft::model
