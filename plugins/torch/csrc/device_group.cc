@@ -60,7 +60,7 @@ std::shared_ptr<DeviceComm> DeviceGroup::made(std::unique_lock<std::mutex>& lock
   std::exception_ptr thrown;
   lock.unlock();
   try {
-    comm = std::make_shared<DeviceComm>(make_communicator(group, timeout, device.index()));
+    comm = std::make_shared<DeviceComm>(make_communicator(group, timeout, device.index(), &ended_));
   } catch (...) {
     thrown = std::current_exception();
   }
