@@ -171,7 +171,7 @@ const std::shared_ptr<AsyncQueue>& WeftBackend::queue(const QueueKey& key) {
 
 namespace {
 
-// Copies results to where they belong. What that failed with; null if it succeeded.
+// Copies results to where they belong. Returns the exception that a copy threw, or null.
 std::exception_ptr finish(const Operation& ended) {
   try {
     // Results may belong to leaves that require gradients, or to tensors of inference mode.

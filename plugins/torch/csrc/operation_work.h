@@ -1,4 +1,5 @@
-// What the Works of both kinds of memory say of their operation.
+// OperationWork: the base of Works on host memory and on a device. It holds the operation's title, outputs
+// and number.
 #ifndef WEFT_TORCH_OPERATION_WORK_H_
 #define WEFT_TORCH_OPERATION_WORK_H_
 
