@@ -29,7 +29,8 @@ from comparison.table import text_of
 
 SYSTEMS = {"Weft": "weft", "Gloo": "gloo"}
 CLUSTER = pathlib.Path(__file__).resolve().parents[1] / "scripts" / "cluster.sh"
-WIDTH, LAYERS, BATCH = 512, 24, 4096  # of the model whose steps are measured
+WIDTH, LAYERS = 512, 24  # of the model whose steps are measured
+LEAST_SHARE = 0.1  # of a step; what is hidden of a shorter communication drowns in the differences between steps
 
 
 def calls(dist, torch, collective, size, ranks):
@@ -46,8 +47,12 @@ def calls(dist, torch, collective, size, ranks):
     }[collective]
 
 
-def model_steps(dist, torch, group):
-    """{name: function} of one step: with DDP, with DDP but no communication, the communication alone, with FSDP2."""
+def model_steps(dist, torch, group, batch):
+    """{name: function} of one step: with DDP, with DDP but no communication, the communication alone, with FSDP2.
+
+    DDP copies gradients into buckets also where it sends nothing, so that a difference is communication alone.
+    """
+    from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
@@ -55,19 +60,16 @@ def model_steps(dist, torch, group):
     def layers():
         return torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
 
-    inputs = torch.randn(BATCH, WIDTH)
-    replicated, sharded = DistributedDataParallel(layers(), process_group=group, bucket_cap_mb=1), layers()
+    inputs = torch.randn(batch, WIDTH)
+    replicated, silent = (DistributedDataParallel(layers(), process_group=group, bucket_cap_mb=1) for _ in range(2))
+    silent.register_comm_hook(None, noop_hook)
+    sharded = layers()
     mesh = DeviceMesh.from_group(group, "cpu")
     for layer in sharded:
         fully_shard(layer, mesh=mesh)
     fully_shard(sharded, mesh=mesh)
     gradients = torch.ones(LAYERS * (WIDTH * WIDTH + WIDTH))
-
-    def alone():
-        with replicated.no_sync():
-            replicated(inputs).sum().backward()
-
-    return {"DDP": lambda: replicated(inputs).sum().backward(), "alone": alone,
+    return {"DDP": lambda: replicated(inputs).sum().backward(), "alone": lambda: silent(inputs).sum().backward(),
             "communication": lambda: dist.all_reduce(gradients, group=group),
             "FSDP2": lambda: sharded(inputs).sum().backward()}
 
@@ -125,7 +127,7 @@ class Member:
     def steps(self):
         """{system: {step: µs}}, medians over rounds."""
         times = {name: {} for name in SYSTEMS}
-        made = {name: model_steps(self.dist, self.torch, group) for name, group in self.groups.items()}
+        made = {name: model_steps(self.dist, self.torch, group, self.arguments.batch) for name, group in self.groups.items()}
         for _ in range(self.arguments.rounds):
             for name, functions in made.items():
                 for step, function in functions.items():
@@ -166,14 +168,20 @@ def measure(arguments, folder):
     return json.loads(pathlib.Path(folder, "measured.json").read_text())
 
 
-def step_notes(steps):
+def hidden_part(us):
+    """What a sentence says of the communication that is hidden behind a DDP step."""
+    if us["communication"] < LEAST_SHARE * us["DDP"]:
+        return f"less than {100 * LEAST_SHARE:.0f} % of the step, too short to tell how much of it is hidden"
+    return f"of which {100 * (1 - (us['DDP'] - us['alone']) / us['communication']):.0f} % is hidden"
+
+
+def step_notes(steps, batch):
     """Sentences about steps of the model."""
     for name, us in steps.items():
-        hidden = 1 - (us["DDP"] - us["alone"]) / us["communication"]
         ms = {step: f"{value / 1e3:.1f} ms" for step, value in us.items()}
-        yield (f"{name}, {LAYERS} layers of {WIDTH} × {WIDTH}, batch {BATCH}: a DDP step takes {ms['DDP']}, without "
-               f"communication {ms['alone']}; the communication alone takes {ms['communication']}, of which "
-               f"{100 * hidden:.0f} % is hidden. An FSDP2 step takes {ms['FSDP2']}.")
+        yield (f"{name}, {LAYERS} layers of {WIDTH} × {WIDTH}, batch {batch}: a DDP step takes {ms['DDP']}, without "
+               f"communication {ms['alone']}; the communication alone takes {ms['communication']}, {hidden_part(us)}. "
+               f"An FSDP2 step takes {ms['FSDP2']}.")
 
 
 def results(arguments, measured):
@@ -185,7 +193,7 @@ def results(arguments, measured):
         "version": results_of.VERSION, "created": f"{datetime.datetime.now():%Y-%m-%d %H:%M}",
         "command": shlex.join(["perf/torch_compare.py", *sys.argv[1:]]), "machine": results_of.machine(),
         "versions": {"torch": torch.__version__}, "scenarios": [scenario], "startup": [],
-        "notes": {"": notes, scenario: list(step_notes(measured["steps"]))},
+        "notes": {"": notes, scenario: list(step_notes(measured["steps"], arguments.batch))},
         "launches": [{"scenario": scenario, **launch} for launch in measured["launches"]]})
 
 
@@ -201,6 +209,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.2, help="of one measurement (0.2)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", action="store_true", help="steps of a small model, too")
+    parser.add_argument("--batch", type=int, default=2048,
+                        help="of the model, for a rank (2048); a smaller one has more communication for its arithmetic")
     parser.add_argument("--cluster", action="store_true", help="each rank on a node of its own, with 500 Mbit/s")
     parser.add_argument("--json", type=pathlib.Path, help="write the results to this file")
     parser.add_argument("--html", type=pathlib.Path, help="write a page with charts to this file")

@@ -414,11 +414,11 @@ WEFT_API weftResult_t weftCommDestroy(weftComm_t comm);
 
 /* Ends everything in flight, here with weftAborted and on the other ranks with weftRemoteError, and frees the
  * communicator. Returns in bounded time, whatever state peers are in, and may be called while another thread
- * waits in an operation. It waits for a communicator that is still being created without blocking: for
- * WEFT_INIT_TIMEOUT_S or, in a split, for the parent's timeoutSeconds at most. Ranks that are threads of one
- * process may reach each other's GPU memory directly. After a failure or an abort, free such memory when the
- * operation has ended on all ranks of the process. Errors: weftInvalidComm (NULL, or destroyed before),
- * weftInvalidUsage (inside a group). */
+ * waits in an operation, which then returns weftAborted. A communicator that is still being created without
+ * blocking does not wait for ranks that have not come; in a split this call waits for the parent's
+ * timeoutSeconds at most. Ranks that are threads of one process may reach each other's GPU memory directly.
+ * After a failure or an abort, free such memory when the operation has ended on all ranks of the process.
+ * Errors: weftInvalidComm (NULL, or destroyed before), weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommAbort(weftComm_t comm);
 
 /* As weftCommAbort. The other ranks read `reason` in weftGetLastError, after "was aborted: ", unless the

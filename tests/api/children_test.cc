@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "api/processes.h"
+#include "base/clock.h"
+#include "base/settings.h"
 
 namespace weft::testing {
 namespace {
@@ -160,6 +162,23 @@ TEST(Children, AbortedBeforeTheyAreThereAreToldToTheOthers) {
 }
 
 // It was called an AllGather of 2 int32, and matched one.
+// The abort used to wait for WEFT_INIT_TIMEOUT_S.
+TEST(Communicators, AbortedWhileTheyWaitForRanksAreGoneBeforeTheDeadline) {
+  weftUniqueId id;
+  WEFT_OK(weftGetUniqueId(&id));
+  const weftConfig_t config = not_blocking();
+  const int64_t begin_ns = now_ns();
+  weftComm_t comm = nullptr;
+  ASSERT_EQ(weftCommInitRankConfig(&comm, 2, id, 0, &config), weftInProgress);  // rank 1 never comes
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  weftResult_t state = weftSuccess;
+  WEFT_OK(weftCommGetAsyncError(comm, &state));
+  EXPECT_EQ(state, weftInProgress);
+  WEFT_OK(weftCommAbort(comm));
+  EXPECT_EQ(weftCommGetAsyncError(comm, &state), weftInvalidComm);
+  EXPECT_LT(us_since(begin_ns), settings().init_timeout_s * 1e6 / 2);
+}
+
 TEST(Children, ThatCannotBeMadeLeaveNoHandle) {
   run_ranks(blocks(1, 1), [](Rank& me) {
     const auto leaves_none = [&](const auto& make) {

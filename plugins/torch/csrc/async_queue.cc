@@ -44,6 +44,14 @@ void AsyncQueue::close() {
   weftStreamDestroy(stream_);  // waits for callbacks
 }
 
+bool AsyncQueue::idle() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!items_.empty()) return false;
+  }
+  return weftStreamQuery(stream_) == weftSuccess;
+}
+
 uint64_t AsyncQueue::push(Completion completion) {
   auto item = std::make_shared<Item>();
   item->queue = shared_from_this();

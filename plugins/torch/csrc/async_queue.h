@@ -39,6 +39,9 @@ class AsyncQueue : public std::enable_shared_from_this<AsyncQueue> {
   void close();
 
   weftStream_t stream() const { return stream_; }
+  // Whether everything on the stream has succeeded, and nothing that was pushed is left. Then the next
+  // operation on the stream need not be pushed if this holds after it, too.
+  bool idle();
   // Calls complete(), then callbacks(), when everything that is on the stream now is complete. Returns the
   // operations' position.
   uint64_t push(Completion completion);

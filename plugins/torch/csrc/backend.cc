@@ -57,11 +57,13 @@ int WeftBackend::locate_message(Operation& made, const at::Tensor& tensor, int p
   return in_it;
 }
 
+// Messages have the number of the collective before them.
+uint64_t WeftBackend::number_of(const Operation& operation) {
+  return c10d::isP2POp(operation.type) ? sequence_number_.load() : ++sequence_number_;
+}
+
 c10::intrusive_ptr<WeftWork> WeftBackend::new_work(const Operation& operation) {
-  const bool counted = !c10d::isP2POp(operation.type);
-  const uint64_t number = counted ? ++sequence_number_ : sequence_number_.load();
-  auto work = c10::make_intrusive<WeftWork>(rank_, operation.type, operation.title, operation.inputs,
-                                            operation.outputs, number);
+  auto work = c10::make_intrusive<WeftWork>(rank_, operation, number_of(operation));
   if (timing_) work->start_timing();
   return work;
 }
@@ -79,10 +81,7 @@ void check_devices(const Operation& operation, const Tensors& tensors) {
 }  // namespace
 
 WorkPtr WeftBackend::run_on_device(Operation operation, bool async) {
-  const bool counted = !c10d::isP2POp(operation.type);
-  auto work = c10::make_intrusive<DeviceWork>(rank_, operation.type, operation.title, operation.inputs,
-                                              operation.outputs,
-                                              counted ? ++sequence_number_ : sequence_number_.load());
+  auto work = c10::make_intrusive<DeviceWork>(rank_, operation, number_of(operation));
   if (coalescing_.load() == std::this_thread::get_id()) {
     coalesced_on_device_.push_back(std::move(operation));
     works_on_device_.push_back(work);
@@ -170,19 +169,29 @@ const std::shared_ptr<AsyncQueue>& WeftBackend::queue(const QueueKey& key) {
   return found;
 }
 
+namespace {
+
+// Copies results to where they belong. Returns the exception that a copy threw, or null.
+std::exception_ptr finish(const Operation& ended) {
+  try {
+    // Results may belong to leaves that require gradients, or to tensors of inference mode.
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    if (ended.finish) ended.finish();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+}  // namespace
+
 AsyncQueue::Completion WeftBackend::completion_of(std::shared_ptr<Started> kept,
                                                   c10::intrusive_ptr<WeftWork> whole) {
   const bool collective = !c10d::isP2POp(kept->operation.type);
   ++in_flight_;
   if (collective) ++collectives_in_flight_;
   auto complete = [this, kept, whole, collective](std::exception_ptr error) {
-    try {
-      // Results may belong to leaves that require gradients, or to tensors of inference mode.
-      at::AutoDispatchBelowADInplaceOrView below_autograd;
-      if (!error && kept->operation.finish) kept->operation.finish();
-    } catch (...) {
-      error = std::current_exception();
-    }
+    if (!error) error = finish(kept->operation);
     kept->work->complete(error);
     if (whole) whole->part_complete(error);
     if (collective) --collectives_in_flight_;
@@ -215,6 +224,11 @@ void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<W
     for (Started& one : started) one.work->complete(error);
     if (whole) whole->complete(error);
     std::rethrow_exception(error);
+  }
+  // A short operation that has ended in the call needs neither a callback nor a place in the queue.
+  if (!whole && started.size() == 1 && queue(started[0].operation.queue)->idle()) {
+    started[0].work->complete(finish(started[0].operation));
+    return;
   }
   std::vector<std::function<void(double)>> drivers;
   for (Started& one : started) {
@@ -267,8 +281,7 @@ WorkPtr WeftBackend::endCoalescing() {
   if (!on_device.empty()) {
     for (const Operation& one : on_device)
       all.outputs.insert(all.outputs.end(), one.outputs.begin(), one.outputs.end());
-    works.push_back(c10::make_intrusive<DeviceWork>(rank_, all.type, all.title, all.inputs, all.outputs,
-                                                    ++sequence_number_));
+    works.push_back(c10::make_intrusive<DeviceWork>(rank_, all, number_of(all)));
     device_->issue(std::move(on_device), works, true);
     return works.back();
   }

@@ -133,6 +133,8 @@ class WeftBackend final : public c10d::Backend {
   // Several as one group of Weft, with one Work.
   WorkPtr run_all(std::vector<Operation> operations, c10d::OpType type, const char* title, bool async,
                   std::chrono::milliseconds timeout);
+  // The sequence number of a new Work of the operation.
+  uint64_t number_of(const Operation& operation);
   c10::intrusive_ptr<WeftWork> new_work(const Operation& operation);
   void run_blocking(Operation& operation);
   // Puts them on their streams together. `whole` may be null.

@@ -60,7 +60,7 @@ std::shared_ptr<DeviceComm> DeviceGroup::made(std::unique_lock<std::mutex>& lock
   std::exception_ptr thrown;
   lock.unlock();
   try {
-    comm = std::make_shared<DeviceComm>(make_communicator(group, timeout, device.index()));
+    comm = std::make_shared<DeviceComm>(make_communicator(group, timeout, device.index(), &ended_));
   } catch (...) {
     thrown = std::current_exception();
   }
@@ -122,6 +122,13 @@ void DeviceGroup::sweep() {
 
 namespace {
 
+// Whether the stream is being captured into a graph. torch 2.11 cannot tell.
+template <typename Impl>
+bool is_captured(const Impl& impl, const c10::Stream& stream) {
+  if constexpr (requires { impl.isStreamCapturing(stream); }) return impl.isStreamCapturing(stream);
+  else return false;
+}
+
 weftResult_t start(std::vector<Operation>& operations, const c10::Stream& stream) {
   std::optional<CallGroup> group;
   if (operations.size() > 1) group.emplace();
@@ -158,7 +165,7 @@ void DeviceGroup::issue(std::vector<Operation> operations, const std::vector<Dev
   const c10::DeviceGuard on_device(device);
   const c10::Stream current = impl_.getStream(device);
   // Events of a stream that is captured into a graph cannot be asked.
-  const bool captured = impl_.isStreamCapturing(current);
+  const bool captured = is_captured(impl_, current);
   if (!captured) sweep();
   const QueueKey key = operations[0].queue;
   c10::Stream stream = current;

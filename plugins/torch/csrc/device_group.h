@@ -11,6 +11,7 @@
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -90,7 +91,7 @@ class DeviceGroup {
   std::chrono::milliseconds timeout_;
   std::optional<c10::Device> device_;
   bool connected_at_once_ = false;
-  bool ended_ = false;
+  std::atomic<bool> ended_{false};
   const char* reason_to_abort_ = nullptr;  // what end() was given
   Slot comm_;
   std::map<int, Slot> pairs_;  // by the peer's rank

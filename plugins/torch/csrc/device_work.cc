@@ -37,7 +37,9 @@ void DeviceComm::end(const char* reason_to_abort) {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (ended_) return;
     }
-    weftCommFinalize(comm_);
+    weftResult_t state = weftCommFinalize(comm_);
+    while (state == weftInProgress && weftCommGetAsyncError(comm_, &state) == weftSuccess)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   auto left_with = failure();
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -51,13 +53,6 @@ void DeviceComm::end(const char* reason_to_abort) {
     weftCommDestroy(comm_);
   }
 }
-
-DeviceWork::DeviceWork(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
-                       std::vector<at::Tensor> outputs, uint64_t sequence_number)
-    : Work(rank, type, title, inputs),
-      title_(title),
-      outputs_(std::move(outputs)),
-      sequence_number_(sequence_number) {}
 
 void InFlight::let_go() {
   std::vector<Operation> over;  // ends without the lock

@@ -10,10 +10,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
-#include "operation.h"
+#include "operation_work.h"
 
 namespace weft_torch {
 
@@ -56,10 +55,10 @@ class InFlight {
 };
 
 // Thread safety: every function may be called from any thread; issued() once.
-class DeviceWork final : public c10d::Work {
+class DeviceWork final : public OperationWork {
  public:
-  DeviceWork(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
-             std::vector<at::Tensor> outputs, uint64_t sequence_number);
+  DeviceWork(int rank, const Operation& operation, uint64_t sequence_number)
+      : OperationWork(rank, operation, sequence_number) {}
 
   // The operations of the Work are on the current stream, with all that belongs to them.
   void issued(std::shared_ptr<DeviceComm> comm, std::shared_ptr<InFlight> in_flight);
@@ -76,15 +75,10 @@ class DeviceWork final : public c10d::Work {
     check_issued();
     return future_;
   }
-  std::vector<at::Tensor> result() override { return outputs_; }
-  uint64_t getSequencenumber() const override { return sequence_number_; }
 
  private:
   void check_issued() const;
 
-  const char* title_;
-  const std::vector<at::Tensor> outputs_;
-  const uint64_t sequence_number_;
   std::shared_ptr<DeviceComm> comm_;  // this and the next two are set by issued()
   std::shared_ptr<InFlight> in_flight_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;

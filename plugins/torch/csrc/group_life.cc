@@ -215,6 +215,7 @@ c10::intrusive_ptr<c10d::Backend> WeftBackend::shrink(const std::vector<int64_t>
   weftConfig_t config = WEFT_CONFIG_INITIALIZER;
   const std::string short_name = "group " + name.substr(0, 24);
   config.commName = short_name.c_str();
+  config.blocking = 1;
   if (timeout.count() > 0) config.timeoutSeconds = timeout.count() / 1000.0;
   auto shrunk = [&](weftComm_t from) {
     weftComm_t child = nullptr;

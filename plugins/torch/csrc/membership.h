@@ -5,6 +5,7 @@
 
 #include <weft/weft.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -61,8 +62,9 @@ struct Membership {
 
 // The communicator of the group for memory of a device (WEFT_DEVICE_HOST: of the host). Over the lender's
 // connections if it has such a communicator; else the ranks meet through the store, which holds nothing of it
-// afterwards. Waits `timeout` for ranks to come.
-weftComm_t make_communicator(const Membership& group, std::chrono::milliseconds timeout, int device);
+// afterwards. Waits `timeout` for ranks to come, or until another thread sets `*cancelled`; null: none does.
+weftComm_t make_communicator(const Membership& group, std::chrono::milliseconds timeout, int device,
+                             const std::atomic<bool>* cancelled = nullptr);
 
 }  // namespace weft_torch
 

@@ -5,6 +5,7 @@
 
 #include "backend.h"
 #include "options.h"
+#include "reconfigurable.h"
 
 namespace py = pybind11;
 using weft_torch::WeftBackend;
@@ -39,6 +40,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           "Nothing: a group that is split off meets without the ranks outside it.")
       .def("dump", &WeftBackend::dump, py::arg("path"), py::call_guard<py::gil_scoped_release>(),
            "Writes Weft's flight recorder, the last operations with sizes and times, to a file as JSON.");
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  using weft_torch::ReconfigurableBackend;
+  py::class_<ReconfigurableBackend, c10::intrusive_ptr<ReconfigurableBackend>, c10d::Backend>(
+      module, "ReconfigurableBackend")
+      .def(py::init<c10::intrusive_ptr<c10d::Store>, int, int, std::chrono::milliseconds, std::string,
+                    std::string>(),
+           py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout") = kDefaultTimeout,
+           py::arg("group_name") = "", py::arg("accelerator") = "")
+      .def_property_readonly("options", &ReconfigurableBackend::getBackendOptions);
+#endif
   module.def(
       "device_lacks",
       [](int device) {

@@ -29,7 +29,7 @@ struct QueueKey {
 // Its tensors are checked, and its buffers are what Weft can take.
 struct Operation {
   c10d::OpType type = c10d::OpType::UNKNOWN;
-  const char* title = "";
+  const char* title = nullptr;  // null: the profiler does not show it
   QueueKey queue{QueueKey::kReduce};
   c10::Device device{c10::kCPU};          // of its buffers
   weftComm_t comm = nullptr;              // what start() is to be given

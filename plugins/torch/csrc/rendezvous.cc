@@ -6,6 +6,8 @@
 //   weft/id          the id, or a sentence that says why there is none
 //   weft/read        how many ranks have read it
 //   weft/monitored/<number>/…  a monitored barrier
+#include <thread>
+
 #include "backend.h"
 
 namespace weft_torch {
@@ -51,8 +53,25 @@ Bytes make_id() {
   return made;
 }
 
+void check_cancelled(const std::atomic<bool>* cancelled) {
+  if (cancelled != nullptr && *cancelled) std::rethrow_exception(backend_error(kAborted));
+}
+
+// The same for a wait that another thread may end; then throws.
+bool await_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout,
+               const std::atomic<bool>* cancelled) {
+  if (cancelled == nullptr) return await_key(store, key, timeout);
+  constexpr std::chrono::milliseconds kLook(100);
+  const auto end = Clock::now() + timeout;
+  do {
+    check_cancelled(cancelled);
+    if (await_key(store, key, std::min(kLook, left(end)))) return true;
+  } while (Clock::now() < end);
+  return false;
+}
+
 weftUniqueId agree_on_id(c10d::Store& store, int size, std::chrono::milliseconds timeout,
-                         const std::string& group_name) {
+                         const std::string& group_name, const std::atomic<bool>* cancelled) {
   const int64_t arrived = store.add("weft/arrived", 1);
   if (arrived > size) {
     std::rethrow_exception(backend_error(c10::str("Rank number ", arrived, " came to the process group ",
@@ -61,7 +80,7 @@ weftUniqueId agree_on_id(c10d::Store& store, int size, std::chrono::milliseconds
                                                   "Start with a fresh store, or another prefix.")));
   }
   if (arrived == size) store.set("weft/id", make_id());
-  if (!await_key(store, "weft/id", timeout)) {
+  if (!await_key(store, "weft/id", timeout, cancelled)) {
     std::rethrow_exception(backend_error(c10::str("Only ", store.add("weft/arrived", 0), " of ", size,
                                                   " ranks came to the process group ", group_name, " within ",
                                                   timeout.count() / 1000.0,
@@ -86,20 +105,38 @@ weftUniqueId agree_on_id(c10d::Store& store, int size, std::chrono::milliseconds
 
 }  // namespace
 
-weftComm_t make_communicator(const Membership& group, std::chrono::milliseconds timeout, int device) {
+namespace {
+
+// Waits for a communicator that is created without blocking.
+void await_creation(weftComm_t comm, const std::atomic<bool>& cancelled) {
+  weftResult_t state = weftInProgress;
+  while (weftCommGetAsyncError(comm, &state) == weftSuccess && state == weftInProgress && !cancelled)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (state == weftSuccess) return;
+  auto failed = backend_error(cancelled ? kAborted : weftGetLastError(comm));
+  weftCommAbort(comm);
+  std::rethrow_exception(failed);
+}
+
+}  // namespace
+
+weftComm_t make_communicator(const Membership& group, std::chrono::milliseconds timeout, int device,
+                             const std::atomic<bool>* cancelled) {
   weftConfig_t config = WEFT_CONFIG_INITIALIZER;
   const std::string name = "group " + group.name.substr(0, 24);
   config.commName = name.c_str();
   config.device = device;
+  config.blocking = 1;
   if (timeout.count() > 0) config.timeoutSeconds = timeout.count() / 1000.0;
   if (group.lender) {
     if (weftComm_t borrowed = group.lender->make(group.ranks, group.name, config)) return borrowed;
   }
-  weftUniqueId id = agree_on_id(*group.store, group.size, timeout, group.name);
+  weftUniqueId id = agree_on_id(*group.store, group.size, timeout, group.name, cancelled);
   weftComm_t comm = nullptr;
-  if (weftCommInitRankConfig(&comm, group.size, id, group.rank, &config) != weftSuccess) {
-    std::rethrow_exception(backend_error(weftGetLastError(nullptr)));
-  }
+  if (cancelled != nullptr) config.blocking = 0;
+  const weftResult_t begun = weftCommInitRankConfig(&comm, group.size, id, group.rank, &config);
+  if (begun == weftInProgress) await_creation(comm, *cancelled);
+  else if (begun != weftSuccess) std::rethrow_exception(backend_error(weftGetLastError(nullptr)));
   return comm;
 }
 

@@ -30,13 +30,6 @@ void leave_registry(c10d::Work& work) {
   c10d::unregister_work(c10::intrusive_ptr<c10d::Work>::unsafe_reclaim_from_nonowning(&work));
 }
 
-WeftWork::WeftWork(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
-                   std::vector<at::Tensor> outputs, uint64_t sequence_number)
-    : Work(rank, type, title, inputs),
-      title_(title),
-      outputs_(std::move(outputs)),
-      sequence_number_(sequence_number) {}
-
 void WeftWork::set_driver(std::function<void(double)> driver) {
   std::lock_guard<std::mutex> lock(driver_mutex_);
   driver_ = std::move(driver);

@@ -15,6 +15,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "operation_work.h"
+
 namespace weft_torch {
 
 // An exception of torch's type for failures of a backend.
@@ -31,10 +33,10 @@ std::string not_complete(const char* title, uint64_t number, int rank, std::chro
 void leave_registry(c10d::Work& work);
 
 // Thread safety: every function may be called from any thread; complete() and part_complete() by its owner.
-class WeftWork final : public c10d::Work {
+class WeftWork final : public OperationWork {
  public:
-  WeftWork(int rank, c10d::OpType type, const char* title, const std::vector<at::Tensor>& inputs,
-           std::vector<at::Tensor> outputs, uint64_t sequence_number);
+  WeftWork(int rank, const Operation& operation, uint64_t sequence_number)
+      : OperationWork(rank, operation, sequence_number) {}
 
   // Waits until the operation is complete, and throws what it failed with. Without a timeout, the deadline of
   // the call or of the communicator ends the operation.
@@ -44,8 +46,6 @@ class WeftWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   // Its value is SUCCESS or COMM_ERROR of c10d::WorkResult, as an integer; it has no error itself.
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
-  std::vector<at::Tensor> result() override { return outputs_; }
-  uint64_t getSequencenumber() const override { return sequence_number_; }
 
   // The milliseconds from the call to the end of the operation. Throws if timing was off at the call, or the
   // operation is not complete.
@@ -75,9 +75,6 @@ class WeftWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_of(FutureKind kind, c10::TypePtr type);
   void mark(c10::ivalue::Future& future, FutureKind kind) const;
 
-  const char* title_;
-  const std::vector<at::Tensor> outputs_;
-  const uint64_t sequence_number_;
   std::mutex driver_mutex_;
   std::function<void(double)> driver_;  // guarded by driver_mutex_; none: another thread completes it
   std::mutex future_mutex_;

@@ -11,6 +11,9 @@ def _create(options, backend_options):
     """torch's extended creator: (DistributedBackendOptions, options of the backend) to a Backend."""
     del backend_options  # the backend has none
     from ._extension import extension
+    if getattr(options, "enable_reconfigure", False):  # torch 2.14
+        return extension().ReconfigurableBackend(options.store, options.group_rank, options.group_size, options.timeout,
+                                                 options.group_id, *_accelerators)
     return extension().WeftBackend(options.store, options.group_rank, options.group_size, options.timeout,
                                    options.group_id, list(options.global_ranks_in_group), *_accelerators)
 

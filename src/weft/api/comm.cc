@@ -8,6 +8,7 @@
 #include "api/comm_spec.h"
 #include "api/group.h"
 #include "api/handles.h"
+#include "base/cancellation.h"
 #include "base/mutex.h"
 #include "base/settings.h"
 #include "bootstrap/launch.h"
@@ -77,7 +78,10 @@ Status create(weftComm_t* out, const CommSpec& spec, Communicator* parent,
       return rest.status();
     }
     if (!blocking) {
-      handle->background = std::thread([fill, rest = rest.take()] { (void)fill(rest); });
+      handle->background = std::thread([handle, fill, rest = rest.take()] {
+        const Cancellation by_abort(handle->creation_cancelled);
+        (void)fill(rest);
+      });
       return {};
     }
     Status filled = fill(*rest);
@@ -280,6 +284,7 @@ weftResult_t abort(weftComm_t comm, const char* reason, const char* function) {
     made = comm->comm;
     fallback = comm->fallback;
   }
+  comm->creation_cancelled.store(true);
   if (fallback) fallback->abort();
   if (made) made->abort(reason ? reason : "");
   take_apart(comm);

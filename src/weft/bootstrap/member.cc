@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 
+#include "base/cancellation.h"
 #include "base/mutex.h"
 #include "base/settings.h"
 #include "bootstrap/interfaces.h"
@@ -32,14 +33,14 @@ void ChildGate::arrive(int rank, UniqueFd connection) {
 Result<std::map<int, UniqueFd>> ChildGate::await(const std::vector<int>& children, Deadline deadline) {
   MutexLock lock(mutex_);
   while (here_.size() < children.size()) {
-    if (deadline.passed()) {
+    if (Cancellation::ends(deadline)) {
       std::vector<int> absent;
       for (const int child : children)
         if (!here_.contains(child)) absent.push_back(child);
       return fail(Code::timeout, "rank {} did not connect to its parent in the tree before the deadline",
                   rank_list(absent));
     }
-    changed_.wait_for(lock, std::chrono::milliseconds(deadline.remaining_ms(60'000)));
+    changed_.wait_for(lock, std::chrono::milliseconds(Cancellation::sleep_ms(deadline, 60'000)));
   }
   return std::move(here_);
 }
@@ -177,9 +178,9 @@ Status Member::link_neighbours(Deadline deadline) {
   MutexLock lock(progress->mutex);
   while (progress->open > 0 && progress->failure.ok()) {
     // The links have the same deadline; this one is for an agent that is held up.
-    if (deadline.passed())
+    if (Cancellation::ends(deadline))
       return fail(Code::timeout, "links to {} neighbours did not stand before the deadline", progress->open);
-    progress->changed.wait_for(lock, std::chrono::milliseconds(deadline.remaining_ms(60'000)));
+    progress->changed.wait_for(lock, std::chrono::milliseconds(Cancellation::sleep_ms(deadline, 60'000)));
   }
   return progress->failure;
 }

@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "base/cancellation.h"
 #include "base/settings.h"
 #include "bootstrap/interfaces.h"
 #include "bootstrap/socket.h"
@@ -126,7 +127,7 @@ Result<Meeting> meet_at_root(Job job, int rank, int ranks, uint16_t port, Deadli
   for (;;) {
     Try attempt = register_once(job, rank, ranks, port, deadline);
     if (attempt.status.ok()) return std::move(attempt.meeting);
-    if (!attempt.again) return attempt.status;
+    if (!attempt.again || Cancellation::requested()) return attempt.status;
     if (!attempt.shut_out) {
       shut_out_since_ns = 0;
     } else if (shut_out_since_ns == 0) {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/cancellation.h"
 #include "base/fork.h"
 #include "base/log.h"
 
@@ -153,9 +154,9 @@ void notice_dead_host(int fd) {
 bool wait_for(int fd, short events, Deadline deadline) {
   for (;;) {
     pollfd entry{fd, events, 0};
-    const int ready = ::poll(&entry, 1, deadline.remaining_ms(60'000));
+    const int ready = ::poll(&entry, 1, Cancellation::sleep_ms(deadline, 60'000));
     if (ready > 0) return true;
-    if (deadline.passed()) return false;
+    if (Cancellation::ends(deadline)) return false;
   }
 }
 

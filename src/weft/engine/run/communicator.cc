@@ -21,6 +21,7 @@ namespace weft::engine {
 namespace {
 
 constexpr uint64_t kFirstTurnBytes = 64 << 10;  // takes about as long as a thread to wake up
+constexpr int kFirstTurns = 64;                 // so do these
 
 transport::Counters since(const transport::Transport* t, const transport::Counters& before) {
   transport::Counters c = t ? t->counters() : transport::Counters{};
@@ -183,17 +184,59 @@ Result<Operation*> Communicator::begin(const Call& call, std::shared_ptr<const v
   return true;
 }
 
+// A short call on an idle stream is tried here and now: where the peers' messages come soon, no other thread
+// has to wake up for it. Where ranks share cores, the peers need this one.
+bool Communicator::may_try(const Call& call) const {
+  return !environment_.oversubscribed && !context_->sleepers().any_waiting() && call.stream->idle();
+}
+
+// A call on a stream that is like the last one; false: it is not, and nothing has happened.
+bool Communicator::repeat_on_stream(const Call& call) {
+  if (!failure().ok() || !bound_.serves(call, operations_.streak()) || !may_try(call)) return false;
+  Operation& op =
+      bound_.begin(call, operations_.next_collective(call.collective, call.root), recorder_.next());
+  op.record->on_stream = true;
+  if (run_alone(*context_, op)) call.stream->count_ended(Status());
+  else hand_to_stream(bound_.forget(), call);
+  return true;
+}
+
+void Communicator::try_on_stream(Operation* op, const Call& call) {
+  op->call.stream = nullptr;
+  context_->start(*op);
+  for (int turns = kFirstTurns; turns > 0 && !op->end.finished.load() && !context_->lock_is_wanted(); --turns)
+    context_->turn();
+  hand_to_stream(op, call);
+}
+
+// An operation of the stream that was started outside of it: the stream counts its end, or has it from now
+// on.
+void Communicator::hand_to_stream(Operation* op, const Call& call) {
+  if (op->end.finished.load(std::memory_order_acquire)) {
+    call.stream->count_ended(op->end.status);
+    return bound_.keep_or_release(*op, environment_.trace);
+  }
+  op->call.stream = call.stream;
+  call.stream->adopt(op, Stream::new_batch());
+  context_->operations().release(op);
+  if (!context_->sleepers().any_waiting()) context_->waiting().wake_progress();
+}
+
 Status Communicator::run(const Call& call) {
   if (call.on_device) [[unlikely]]
     return run_on_device(*this, call);
   Lock lock = context_->lock();
   Status outcome;
-  const bool plain = !call.stream && !call.premultiply && call.timeout_s == 0 && !call.uneven;
-  if (plain && repeat(lock, call, outcome)) return outcome;
+  const bool plain = !call.premultiply && call.timeout_s == 0 && !call.uneven;
+  if (plain && (call.stream ? repeat_on_stream(call) : repeat(lock, call, outcome))) return outcome;
   const auto tables = tables_for(call, operations_.streak());
   if (!tables) return tables.status();
   Operation* const op = enroll(call, **tables);
   if (call.stream) {
+    if (plain && op->tables->fast && may_try(call)) {
+      try_on_stream(op, call);
+      return {};
+    }
     call.stream->push(op, Stream::new_batch());
     const uint64_t bytes =
         (call.uneven ? plan::Uneven::extent(call.uneven->given) : call.count) * device::size_of(call.type);

@@ -19,13 +19,33 @@ uint64_t Stream::new_batch() {
   return batches.fetch_add(1, std::memory_order_relaxed);
 }
 
-void Stream::push(Operation* op, uint64_t batch) {
-  const MutexLock guard(mutex_);
+void Stream::append(Operation* op, uint64_t batch, bool submitted) {
   if (spare_.empty()) spare_.emplace_back();
-  spare_.front() = {op, batch, ++position_};
+  spare_.front() = {op, batch, ++position_, submitted};
   queue_.splice(queue_.end(), spare_, spare_.begin());
   op->retain();
+}
+
+void Stream::push(Operation* op, uint64_t batch) {
+  const MutexLock guard(mutex_);
+  append(op, batch, false);
   if (queue_.front().batch == batch) submit_first_batch();
+}
+
+bool Stream::idle() {
+  const MutexLock guard(mutex_);
+  return queue_.empty();
+}
+
+void Stream::adopt(Operation* op, uint64_t batch) {
+  const MutexLock guard(mutex_);
+  append(op, batch, true);
+}
+
+void Stream::count_ended(const Status& outcome) {
+  const MutexLock guard(mutex_);
+  ++position_;
+  if (!outcome.ok()) note_failure(position_, outcome);
 }
 
 // Submitted under the mutex: an operation in the queue keeps its context from being taken apart.
@@ -39,18 +59,18 @@ void Stream::submit_first_batch() {
 
 void Stream::on_finished(Operation& op) {
   const MutexLock guard(mutex_);
-  if (!op.end.status.ok() && first_failure_.ok()) first_failure_ = op.end.status;
   const auto ended =
       std::find_if(queue_.begin(), queue_.end(), [&](const Entry& entry) { return entry.op == &op; });
-  if (!op.end.status.ok()) note_failure(*ended, op.end.status);
+  if (!op.end.status.ok()) note_failure(ended->position, op.end.status);
   spare_.splice(spare_.begin(), queue_, ended);
   submit_first_batch();
   for (; !notices_.empty() && has_ended(notices_.front().position); notices_.pop_front())
     post(std::move(notices_.front()));
 }
 
-void Stream::note_failure(const Entry& ended, const Status& status) {
-  const auto covers = [&](const Waiting& notice) { return notice.position >= ended.position; };
+void Stream::note_failure(uint64_t position, const Status& status) {
+  if (first_failure_.ok()) first_failure_ = status;
+  const auto covers = [&](const Waiting& notice) { return notice.position >= position; };
   const auto notice = std::find_if(notices_.begin(), notices_.end(), covers);
   Status& told = notice == notices_.end() ? unnoticed_ : notice->outcome;
   if (told.ok()) told = status;

@@ -32,6 +32,12 @@ class Stream {
   static uint64_t new_batch();
   /// Queues an operation, with a reference of its own, and submits it if its batch is the first.
   void push(Operation* op, uint64_t batch);
+  /// Whether nothing is queued.
+  bool idle();
+  /// Queues an operation that was started already, with a reference of its own.
+  void adopt(Operation* op, uint64_t batch);
+  /// Counts an operation that ended without being queued.
+  void count_ended(const Status& outcome);
   /// Called by the context when an operation has ended, or was cancelled while it was queued. If it was the
   /// last of the first batch, the next one is submitted.
   void on_finished(Operation& op);
@@ -62,7 +68,9 @@ class Stream {
   bool has_ended(uint64_t position) const WEFT_REQUIRES(mutex_) {
     return queue_.empty() || queue_.front().position > position;
   }
-  void note_failure(const Entry& ended, const Status& status) WEFT_REQUIRES(mutex_);
+  void append(Operation* op, uint64_t batch, bool submitted) WEFT_REQUIRES(mutex_);
+  /// A failure of the operation at `position`.
+  void note_failure(uint64_t position, const Status& status) WEFT_REQUIRES(mutex_);
   void post(Waiting notice) WEFT_REQUIRES(mutex_);
   void submit_first_batch() WEFT_REQUIRES(mutex_);
 

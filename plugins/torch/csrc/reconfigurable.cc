@@ -1,0 +1,122 @@
+#include "reconfigurable.h"
+
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+
+#include <algorithm>
+#include <random>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+
+#include "options.h"
+
+namespace weft_torch {
+
+namespace {
+
+// Sorted handles are in the order of the ranks that programs were started with.
+c10d::ReconfigureHandle new_handle(int rank) {
+  std::random_device random;
+  char text[64];
+  snprintf(text, sizeof text, "weft:%08d:%08x%08x", rank, random(), random());
+  return text;
+}
+
+std::vector<c10d::ReconfigureHandle> ordered(const c10d::ReconfigureOptions& options) {
+  std::vector<c10d::ReconfigureHandle> handles;
+  std::visit([&](const auto& given) { handles.assign(given.begin(), given.end()); }, options.handles);
+  auto sorted = handles;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
+    C10_THROW_ERROR(ValueError,
+                    c10::str("A handle of reconfigure is given twice: ",
+                             *std::adjacent_find(sorted.begin(), sorted.end()), "; give one for each rank."));
+  }
+  const bool in_order = std::holds_alternative<std::vector<c10d::ReconfigureHandle>>(options.handles);
+  return in_order ? handles : sorted;
+}
+
+}  // namespace
+
+ReconfigurableBackend::ReconfigurableBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                             std::chrono::milliseconds timeout, std::string group_name,
+                                             std::string accelerator)
+    : Backend(rank, size),
+      store_(std::move(store)),
+      options_(c10::make_intrusive<WeftOptions>(timeout)),
+      accelerator_(std::move(accelerator)),
+      handle_(new_handle(rank)) {
+  options_->group_name = std::move(group_name);
+  options_->enable_reconfigure = true;
+  init();
+}
+
+WorkPtr ReconfigurableBackend::reconfigure(const c10d::ReconfigureOptions& options) {
+  const std::lock_guard<std::mutex> one(reconfiguring_);
+  const std::vector<c10d::ReconfigureHandle> handles = ordered(options);
+  const auto own = std::find(handles.begin(), handles.end(), handle_);
+  if (own == handles.end()) {
+    C10_THROW_ERROR(ValueError, c10::str("The handles of reconfigure do not have this rank's, ", handle_,
+                                         "; a rank that is not named does not call it."));
+  }
+  if (last_uuid_ == options.uuid) {
+    C10_THROW_ERROR(ValueError, c10::str("The uuid ", options.uuid,
+                                         " of reconfigure was used before; give each call another."));
+  }
+  last_uuid_ = options.uuid;
+  BackendPtr before;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    before = std::exchange(now_, nullptr);
+  }
+  if (before) before->abort();
+  const int rank = static_cast<int>(own - handles.begin());
+  const int size = static_cast<int>(handles.size());
+  auto store = c10::make_intrusive<c10d::PrefixStore>("weft/reconfigured/" + std::to_string(options.uuid),
+                                                      store_->clone());
+  auto made = c10::make_intrusive<WeftBackend>(std::move(store), rank, size,
+                                               options.timeout.value_or(options_->timeout),
+                                               options_->group_name, std::vector<uint64_t>(), accelerator_);
+  if (options.timeout) made->setTimeout(options_->timeout);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  rank_ = rank;
+  size_ = size;
+  now_ = std::move(made);
+  Operation done;
+  auto work = c10::make_intrusive<WeftWork>(rank_, done, 0);
+  work->complete(nullptr);
+  return work;
+}
+
+ReconfigurableBackend::BackendPtr ReconfigurableBackend::any() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return now_;
+}
+
+ReconfigurableBackend::BackendPtr ReconfigurableBackend::now() const {
+  if (auto found = any()) return found;
+  std::rethrow_exception(
+      backend_error("This process group has no ranks yet: it was made with enable_reconfigure, so call "
+                    "reconfigure() first."));
+}
+
+void ReconfigurableBackend::setTimeout(std::chrono::milliseconds timeout) {
+  if (auto found = any()) found->setTimeout(timeout);
+  options_->timeout = timeout;
+}
+
+c10d::ErrorType ReconfigurableBackend::getError() {
+  auto found = any();
+  return found ? found->getError() : c10d::ErrorType::SUCCESS;
+}
+
+void ReconfigurableBackend::abort() {
+  if (auto found = any()) found->abort();
+}
+
+void ReconfigurableBackend::shutdown() {
+  if (auto found = any()) found->shutdown();
+}
+
+}  // namespace weft_torch
+
+#endif  // C10D_BACKEND_HAS_RECONFIGURE

@@ -1,0 +1,120 @@
+"""torch 2.14's reconfigure(): ranks leave, come back and change their order."""
+import datetime
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ranks import Ranks
+
+pytestmark = pytest.mark.skipif(not hasattr(dist, "_reconfigure"), reason="torch has reconfigure from 2.14")
+
+
+def _enabled(rank):
+    return {"enable_reconfigure": True}
+
+
+def _store():
+    return dist.PrefixStore("test", dist.distributed_c10d._get_default_store())
+
+
+def _handles(number, size):
+    """All ranks' handles, by the ranks that the processes were started with."""
+    _store().set(f"{number}/{_own()}", dist._get_reconfigure_handle())
+    return [_store().get(f"{number}/{rank}").decode() for rank in range(size)]
+
+
+def _own():
+    return int(dist._get_reconfigure_handle().split(":")[1])
+
+
+def _sum_of_ranks():
+    """The sum of what the ranks of the group were started as."""
+    tensor = torch.full((1000,), float(_own()))
+    dist.all_reduce(tensor)
+    later = torch.full((3,), float(_own()))
+    dist.all_reduce(later, async_op=True).wait()
+    assert later.eq(tensor[0]).all()
+    return tensor[0].item()
+
+
+def rank_changes_its_group():
+    assert dist._supports_reconfigure()
+    with pytest.raises(dist.DistBackendError, match="call reconfigure\\(\\) first"):
+        dist.all_reduce(torch.ones(1))
+    own, first, seen = _own(), _handles("first", 3), []
+
+    def reconfigure(uuid, handles):
+        dist._reconfigure(uuid, handles, timeout=datetime.timedelta(seconds=60)).wait()
+        seen.append((dist.get_rank(), dist.get_world_size(), _sum_of_ranks()))
+
+    reconfigure(1, first)
+    if own != 1:  # which leaves, reversed
+        reconfigure(2, [first[2], first[0]])
+        gathered = [torch.zeros(1), torch.zeros(1)]
+        dist.all_gather(gathered, torch.tensor([float(own)]))
+        assert [each.item() for each in gathered] == [2, 0]
+    _store().set(f"came/{own}", "")
+    _store().wait([f"came/{rank}" for rank in range(3)])
+    reconfigure(3, set(first))  # and comes back
+    return seen
+
+
+def test_ranks_leave_and_come_back():
+    ranks = Ranks(3, prepare=_enabled)
+    try:
+        assert ranks.call(rank_changes_its_group) == [
+            [(0, 3, 3.0), (1, 2, 2.0), (0, 3, 3.0)],
+            [(1, 3, 3.0), (1, 3, 3.0)],
+            [(2, 3, 3.0), (0, 2, 2.0), (2, 3, 3.0)],
+        ]
+    finally:
+        ranks.close()
+
+
+def rank_asks_for_what_cannot_be():
+    handles = _handles("wrong", 2)
+    with pytest.raises(ValueError, match="given twice"):
+        dist._reconfigure(1, handles + handles[:1])
+    with pytest.raises(ValueError, match="do not have this rank's"):
+        dist._reconfigure(1, [handles[1 - _own()]])
+    dist._reconfigure(1, handles).wait()
+    with pytest.raises(ValueError, match="uuid 1 of reconfigure was used"):
+        dist._reconfigure(1, handles)
+    if _own() == 0:
+        with pytest.raises(dist.DistBackendError, match="Only 1 of 2 ranks"):
+            dist._reconfigure(2, handles, timeout=datetime.timedelta(seconds=1))
+        with pytest.raises(dist.DistBackendError, match="call reconfigure"):
+            dist.all_reduce(torch.ones(1))
+
+
+def test_what_cannot_be_is_a_sentence():
+    ranks = Ranks(2, prepare=_enabled)
+    try:
+        ranks.call(rank_asks_for_what_cannot_be)
+    finally:
+        ranks.close()
+
+
+def rank_goes_on_after_a_death():
+    handles = _handles("all", 3)
+    dist._reconfigure(1, handles).wait()
+    dist.barrier()
+    if _own() == 2:
+        import os
+        os._exit(1)
+    with pytest.raises(dist.DistBackendError, match="rank 2"):
+        dist.all_reduce(torch.ones(1))
+    dist._reconfigure(2, handles[:2]).wait()
+    return _sum_of_ranks()
+
+
+def test_the_others_go_on_after_a_death():
+    ranks = Ranks(3, prepare=_enabled)
+    try:
+        ranks.start(rank_goes_on_after_a_death)
+        outcomes = ranks.outcomes()
+        assert outcomes[:2] == [("result", 1.0)] * 2 and outcomes[2][0] == "died", outcomes
+    finally:
+        ranks.failed = True
+        ranks.close()
