@@ -145,7 +145,7 @@ TYPED_TEST(LayerNormKernel, WideRowsHaveAKernel) {
 }
 
 TYPED_TEST(LayerNormKernel, PartsTakeSeveralRows) {
-  check_backward<TypeParam>({1100, 8}, true, false, true);
+  check_backward<TypeParam>({40, 8, 0, 7}, true, false, true);
   check_backward<TypeParam>({9, 1100, 0, 2}, false, false, true);
 }
 
