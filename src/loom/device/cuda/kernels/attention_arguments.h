@@ -70,21 +70,21 @@ struct AttentionTiles {
   }
 };
 
-// Chosen so that no kernel spills registers (cuda_kernels.registers checks it). Nobody has timed them: two tiles
-// of rows in a warp halve what it reads of shared memory, one leaves room for more blocks.
+// Chosen so that no kernel spills registers (cuda_kernels.registers checks it). Nobody has timed them: two
+// tiles of rows in a warp halve what it reads of shared memory, one leaves room for more blocks.
 template <typename T, int head>
 struct AttentionForwardTiles : AttentionTiles<T, head, head == 256 ? 1 : 2, 4, head == 64 ? 64 : 32> {};
 template <int head>
 struct AttentionForwardTiles<float, head> : AttentionTiles<float, head, 1, head == 256 ? 2 : 4, 16> {};
 
 template <typename T, int head>
-struct AttentionQueriesTiles : AttentionTiles<T, head, head < 128 ? 2 : 1, 4, head == 256 ? 16 : 32> {};
+    struct AttentionQueriesTiles : AttentionTiles < T,
+    head, head<128 ? 2 : 1, 4, head == 256 ? 16 : 32> {};
 template <int head>
 struct AttentionQueriesTiles<float, head> : AttentionTiles<float, head, 1, head == 256 ? 2 : 4, 16> {};
 
 template <typename T, int head>
-struct AttentionKeysTiles
-    : AttentionTiles<T, head, 1, 4, head == 256 ? 16 : 32, head == 256 ? 128 : head> {};
+struct AttentionKeysTiles : AttentionTiles<T, head, 1, 4, head == 256 ? 16 : 32, head == 256 ? 128 : head> {};
 template <int head>
 struct AttentionKeysTiles<float, head>
     : AttentionTiles<float, head, 1, head == 256 ? 2 : 4, 16, head == 256 ? 128 : head> {};
