@@ -84,6 +84,7 @@ LOOM_DEVICE void attention_backward_queries(const AttentionArguments& a) {
     add_product<Tiles>(ds, stage, 0, dq, scratch);
   }
   wait_for_copies<0>();
+  barrier();  // without any tile, other warps' copies may still come
   float factor[kRowTiles][2];
   for (int m = 0; m < kRowTiles; ++m)
     for (int half = 0; half < 2; ++half) factor[m][half] = a.scale;
@@ -160,6 +161,7 @@ LOOM_DEVICE void attention_backward_keys(const AttentionArguments& a) {
     add_product<Tiles>(ds, stage, column, dk, scratch);
   }
   wait_for_copies<0>();
+  barrier();  // without any tile, other warps' copies may still come
   float factor[kRowTiles][2], one[kRowTiles][2];
   for (int m = 0; m < kRowTiles; ++m)
     for (int half = 0; half < 2; ++half) factor[m][half] = a.scale, one[m][half] = 1;

@@ -101,6 +101,7 @@ LOOM_DEVICE void attention_forward(const AttentionArguments& a) {
     add_product<Tiles>(p, stage + Tiles::kStage, 0, out, scratch);
   }
   wait_for_copies<0>();
+  barrier();  // without any tile, other warps' copies may still come
 
   float factor[kRowTiles][2];
 #pragma unroll

@@ -25,9 +25,9 @@ struct HeadSlice {
   T* rows;         // of the first token of the sequence
   int64_t stride;  // between tokens, in elements
 
-  template <typename Void>  // void or const void
-  LOOM_DEVICE HeadSlice(const AttentionArguments& a, Void* array, int slices, int slice, int batch, int head)
-      : rows(static_cast<T*>(array) +
+  template <typename Byte>  // std::byte or const
+  LOOM_DEVICE HeadSlice(const AttentionArguments& a, Byte* array, int slices, int slice, int batch, int head)
+      : rows(reinterpret_cast<T*>(array) +
              (static_cast<int64_t>(batch) * a.tokens * slices + slice) * a.heads * a.head_size +
              static_cast<int64_t>(head) * a.head_size),
         stride(static_cast<int64_t>(slices) * a.heads * a.head_size) {}

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Breaks attention's kernels on purpose, one place at a time, and counts which breaks their tests notice.
 
-    mutate.py BUILD [--only NUMBER] [--jobs N]
+    attention_mutations.py BUILD [--only NUMBER ...] [--jobs N]
 
 The sources are compiled once, into BUILD/mutations, with every break in them: an environment variable says which
-is in effect. A break is caught when a test fails or the emulator or the address sanitizer ends the program. Prints
+is in effect. mutations.py does the same for the other kernels, and compiles each break for itself, since there a
+few tests are quick and see all of a kernel. A break is caught when a test fails or the emulator or the address sanitizer ends the program. Prints
 each break that survives. The exit code is 1 if one does that is not expected to, or if the tests fail without any.
 """
 import argparse
@@ -288,31 +289,28 @@ def caught_by(program, number):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("build", type=Path)
-    parser.add_argument("--only", type=int)
+    parser.add_argument("--only", type=int, nargs="+")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
     target = arguments.build.resolve() / "mutations"
     breaks = write_sources(target)
     program = compile_tests(arguments.build.resolve(), target, arguments.jobs)
-    numbers = [arguments.only] if arguments.only is not None else range(len(breaks) + 1)
-    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        results = dict(zip(numbers, pool.map(lambda n: caught_by(program, n), numbers)))
-    if results.get(0) is not None:
+    equivalent = set().union(*EQUIVALENT.values())
+    if caught_by(program, 0) is not None:
         print("the tests fail without any break")
         return 1
-    equivalent = set().union(*EQUIVALENT.values())
     wrong = caught = expected = 0
-    for number, result in results.items():
-        if number == 0:
-            continue
-        name, line, old, new = breaks[number - 1]
-        if result is not None:
-            caught += 1
-        elif (old, new) in equivalent:
-            expected += 1
-        else:
-            wrong += 1
-            print(f"survives: {number} {name}:{line}: {old} -> {new or 'nothing'}")
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        jobs = {pool.submit(caught_by, program, number): number for number in arguments.only or range(1, len(breaks) + 1)}
+        for job in concurrent.futures.as_completed(jobs):
+            name, line, old, new = breaks[jobs[job] - 1]
+            if job.result() is not None:
+                caught += 1
+            elif (old, new) in equivalent:
+                expected += 1
+            else:
+                wrong += 1
+                print(f"survives: {jobs[job]} {name}:{line}: {old} -> {new or 'nothing'}", flush=True)
     print(f"{caught + expected + wrong} breaks: {caught} caught, {expected} without effect as expected, {wrong} survive")
     return 1 if wrong else 0
 
