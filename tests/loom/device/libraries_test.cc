@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "device/cuda/device.h"
+#include "device/cuda/products.h"
 #include "loom/device/fakes.h"
 
 namespace loom::testing {
@@ -41,6 +42,23 @@ TEST_F(LibrariesDeathTest, ADeviceWithAddressesOfItsOwn) {
 TEST_F(LibrariesDeathTest, TooLittleMemory) {
   EXPECT_SAYS("FAKE_CUDA_MEMORY_MIB", "100", (*cuda::Device::open(0))->allocate(int64_t{1} << 30),
               "has too little memory: 1.00 GiB are needed, and 0.10 GiB of 0.10 are free");
+}
+TEST_F(LibrariesDeathTest, NoDriverForCublasLt) {
+  EXPECT_SAYS("WEFT_CUDA_LIBRARY", "/nowhere/libcuda.so.1", cuda::cublaslt(),
+              "CUDA's driver cannot be loaded");
+}
+TEST_F(LibrariesDeathTest, NoCublasLt) {
+  EXPECT_SAYS("LOOM_CUBLASLT_LIBRARY", "/nowhere/libcublasLt.so.13", cuda::cublaslt(),
+              "cannot be loaded .*nowhere.*or name libcublasLt.so in LOOM_CUBLASLT_LIBRARY");
+}
+TEST_F(LibrariesDeathTest, ACublasLtOfAnotherMajorVersion) {
+  EXPECT_SAYS("FAKE_CUBLASLT_MAJOR", "11", cuda::cublaslt(),
+              "is cuBLASLt 11.1, Loom knows versions 12 to 13");
+  EXPECT_SAYS("FAKE_CUBLASLT_MAJOR", "14", cuda::cublaslt(),
+              "is cuBLASLt 14.1, Loom knows versions 12 to 13");
+}
+TEST_F(LibrariesDeathTest, ALibraryThatIsNoCublasLt) {
+  EXPECT_SAYS("LOOM_CUBLASLT_LIBRARY", WEFT_FAKE_CUDA, cuda::cublaslt(), "is cuBLASLt 0.0");
 }
 
 }  // namespace
