@@ -14,9 +14,13 @@ if(generations)
     cmake_path(GET source STEM name)
     set(image ${CMAKE_CURRENT_BINARY_DIR}/kernels/${name}.fatbin)
     file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/kernels)
+    set(fused true)
+    if(name STREQUAL normal)
+      set(fused false)  # the CPU's bits
+    endif()
     add_custom_command(
       OUTPUT ${image}
-      COMMAND ${WEFT_NVCC} -std=c++20 --expt-relaxed-constexpr -fatbin -Xfatbin -compress-all ${targets} -I${CMAKE_CURRENT_SOURCE_DIR}
+      COMMAND ${WEFT_NVCC} -std=c++20 --expt-relaxed-constexpr --fmad=${fused} -fatbin -Xfatbin -compress-all ${targets} -I${CMAKE_CURRENT_SOURCE_DIR}
               -MD -MF ${image}.d ${source} -o ${image}
       DEPENDS ${source}
       DEPFILE ${image}.d

@@ -54,19 +54,28 @@ struct RegisteredKernel {
   explicit RegisteredKernel(const Kernel& kernel);
 };
 
-/// `Arguments` has `template <typename Visit> void each_pointer(Visit&& visit)`, which calls
-/// visit(pointer, bytes) with each of its members that is a pointer; null pointers are left out by it.
+/// `Arguments` lists its pointers with their lengths in elements (device/cuda/kernel_arguments.h), or has
+/// `template <typename Visit> void each_pointer(Visit&& visit)`, which calls visit(pointer, bytes) with each
+/// of its members that is a pointer. Null pointers are left out.
 template <typename Arguments, void (*body)(const Arguments&)>
 Kernel kernel_of(const char* name, unsigned threads) {
   static_assert(std::is_trivially_copyable_v<Arguments>);
   return {name, sizeof(Arguments), threads,
           [](const void* arguments) { body(*static_cast<const Arguments*>(arguments)); },
-          [](void* arguments, PointerVisitor& visit) {
-            static_cast<Arguments*>(arguments)->each_pointer([&](auto*& pointer, uint64_t bytes) {
+          [](void* bytes_of_arguments, PointerVisitor& visit) {
+            Arguments& arguments = *static_cast<Arguments*>(bytes_of_arguments);
+            const auto each = [&](auto*& pointer, uint64_t bytes) {
               void* address = const_cast<void*>(static_cast<const void*>(pointer));
               visit(address, bytes);
               pointer = static_cast<std::remove_reference_t<decltype(pointer)>>(address);
-            });
+            };
+            if constexpr (requires { arguments.each_pointer(each); }) {
+              arguments.each_pointer(each);
+            } else {
+              arguments.pointers([&](auto*& pointer, int64_t elements) {
+                if (pointer != nullptr) each(pointer, static_cast<uint64_t>(elements) * sizeof *pointer);
+              });
+            }
           }};
 }
 
