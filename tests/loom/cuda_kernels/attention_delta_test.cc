@@ -22,7 +22,7 @@ void check_delta(const std::string& type, uint32_t head_size, unsigned seed) {
                                           tokens,     heads,       head_size,    sizeof(T)};
   const auto* const kernel = emulated::find_kernel("loom_attention_delta_" + type);
   ASSERT_NE(kernel, nullptr);
-  emulated::run(launch_of(arguments), seed, *kernel, &arguments);
+  emulated::run_on_copies(launch_of(arguments), seed, *kernel, &arguments);
   for (uint32_t row = 0; row < batch * tokens * heads; ++row) {
     double sum = 0;
     for (uint32_t d = 0; d < head_size; ++d)

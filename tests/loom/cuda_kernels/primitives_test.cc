@@ -165,10 +165,44 @@ TEST(EmulatorDeathTest, BadAddresses) {
   EXPECT_DEATH(emulated::run(one_block(33), 0, [] {}), "a block of 33 threads");
 }
 
+struct FillArguments {
+  float* x;
+  uint32_t count, listed;
+
+  template <typename Visit>
+  void each_pointer(Visit&& visit) {
+    visit(x, listed * sizeof(float));
+  }
+};
+LOOM_KERNEL(fill_with_numbers, FillArguments, 32) {
+  for (uint32_t i = thread_index().x; i < arguments.count; i += thread_count())
+    arguments.x[i] = static_cast<float>(i);
+}
+
+TEST(Emulator, FindsKernelsByName) {
+  const emulated::Kernel* const kernel = emulated::find_kernel("fill_with_numbers");
+  ASSERT_NE(kernel, nullptr);
+  EXPECT_EQ(emulated::find_kernel("fill_with_number"), nullptr);
+  std::vector<float> x(50, -1.0f);
+  const FillArguments arguments{x.data(), 50, 50};
+  emulated::run_on_copies(one_block(32), 0, *kernel, &arguments);
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], static_cast<float>(i));
+  EXPECT_DEATH(emulated::run(one_block(64), 0, *kernel, &arguments),
+               "compiled for 32 threads, and launched with 64");
+}
+
 #if defined(__SANITIZE_ADDRESS__)
 TEST(EmulatorDeathTest, TheSanitizerSeesSharedMemory) {
   EXPECT_DEATH(emulated::run(one_block(32, 100), 0, [] { shared_memory()[100] = std::byte{1}; }),
                "heap-buffer-overflow");
+}
+
+TEST(EmulatorDeathTest, TheSanitizerSeesWhatArgumentsDoNotList) {
+  std::vector<float> x(50);
+  const FillArguments arguments{x.data(), 50, 49};
+  EXPECT_DEATH(
+      emulated::run_on_copies(one_block(32), 0, *emulated::find_kernel("fill_with_numbers"), &arguments),
+      "heap-buffer-overflow");
 }
 #endif
 

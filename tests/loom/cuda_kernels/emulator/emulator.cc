@@ -314,4 +314,33 @@ void run(const LaunchShape& shape, unsigned seed, const std::function<void()>& b
   current = nullptr;
 }
 
+void run(const LaunchShape& shape, unsigned seed, const Kernel& kernel, const void* arguments) {
+  if (shape.threads > kernel.threads)
+    refuse("%s is compiled for %u threads, and launched with %u", kernel.name, kernel.threads, shape.threads);
+  run(shape, seed, [&] { kernel.run(arguments); });
+}
+
+void run_on_copies(const LaunchShape& shape, unsigned seed, const Kernel& kernel, const void* arguments) {
+  struct Buffer {
+    void* original;
+    std::unique_ptr<std::byte[]> copy;
+    uint64_t bytes;
+  };
+  struct Copies final : PointerVisitor {
+    std::vector<Buffer> buffers;
+    void operator()(void*& pointer, uint64_t bytes) override {
+      buffers.push_back({pointer, std::make_unique<std::byte[]>(bytes), bytes});
+      std::memcpy(buffers.back().copy.get(), pointer, bytes);
+      pointer = buffers.back().copy.get();
+    }
+  } copies;
+  std::vector<std::byte> own(kernel.argument_bytes);
+  std::memcpy(own.data(), arguments, own.size());
+  kernel.each_pointer(own.data(), copies);
+  run(shape, seed, kernel, own.data());
+  for (const Buffer& buffer : copies.buffers)
+    if (std::memcmp(buffer.original, buffer.copy.get(), buffer.bytes) != 0)
+      std::memcpy(buffer.original, buffer.copy.get(), buffer.bytes);
+}
+
 }  // namespace loom::cuda::emulated

@@ -22,9 +22,11 @@ inline constexpr unsigned kOrders = 4;
 void run(const LaunchShape& shape, unsigned seed, const std::function<void()>& body);
 
 /// Runs a kernel with these arguments, whose pointers must be the CPU's.
-inline void run(const LaunchShape& shape, unsigned seed, const Kernel& kernel, const void* arguments) {
-  run(shape, seed, [&] { kernel.run(arguments); });
-}
+void run(const LaunchShape& shape, unsigned seed, const Kernel& kernel, const void* arguments);
+
+/// The same on copies of what the arguments point to, each as long as the kernel says (Kernel::each_pointer),
+/// so that the address sanitizer finds what is outside of it. Then the copies are copied back.
+void run_on_copies(const LaunchShape& shape, unsigned seed, const Kernel& kernel, const void* arguments);
 
 /// Null if the program has no kernel of that name.
 const Kernel* find_kernel(std::string_view name);

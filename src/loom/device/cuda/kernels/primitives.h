@@ -22,6 +22,7 @@
 //                                           them after a barrier
 //   exp2_of(x) log2_of(x)                   the GPU's fast ones: 2 ulp; exp2_of(-inf) is 0
 //   value_of(x) rounded<T>(x)               of T = float, bf16, fp16; rounds to nearest even
+//   float_of(bits)                          the fp32 of these bits
 //   pack<T>(low, high)                      two 16-bit elements in a word
 //
 // Fragments of multiply(), with g = lane / 4 and t = lane % 4 (PTX ISA, "Matrix Fragments for mma.m16n8k16"):

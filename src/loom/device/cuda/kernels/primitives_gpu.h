@@ -4,7 +4,6 @@
 #include <math_constants.h>
 
 #define LOOM_DEVICE __device__ __forceinline__
-#define LOOM_UNROLL _Pragma("unroll")
 #define LOOM_KERNEL(name, Arguments, threads) \
   extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Arguments arguments)
 
@@ -58,6 +57,7 @@ LOOM_DEVICE void load_matrices_transposed(uint32_t (&r)[4], const void* row) {
 
 // ---- Conversions
 
+LOOM_DEVICE float float_of(uint32_t bits) { return __uint_as_float(bits); }
 LOOM_DEVICE float value_of(float x) { return x; }
 LOOM_DEVICE float value_of(bf16 x) { return __uint_as_float(static_cast<uint32_t>(x.bits) << 16); }
 LOOM_DEVICE float value_of(fp16 x) {

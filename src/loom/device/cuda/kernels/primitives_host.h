@@ -15,7 +15,6 @@
 #include <type_traits>
 
 #define LOOM_DEVICE inline
-#define LOOM_UNROLL
 #define LOOM_KERNEL(name, Arguments, threads)                                             \
   static void name(const Arguments& arguments);                                           \
   static const ::loom::cuda::emulated::Kernel name##_kernel =                             \
@@ -208,6 +207,7 @@ void wait_for_copies() {
   emulated::wait_for_copies(n);
 }
 
+inline float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline float value_of(float x) { return x; }
 inline float value_of(bf16 x) { return to_float(x); }
 inline float value_of(fp16 x) { return to_float(x); }
