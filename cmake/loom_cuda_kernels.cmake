@@ -18,10 +18,12 @@ if(generations)
     if(name STREQUAL normal)
       set(fused false)  # the CPU's bits
     endif()
+    # What ptxas says of registers stands beside the image, for a test.
     add_custom_command(
       OUTPUT ${image}
-      COMMAND ${WEFT_NVCC} -std=c++20 --expt-relaxed-constexpr --fmad=${fused} -fatbin -Xfatbin -compress-all ${targets} -I${CMAKE_CURRENT_SOURCE_DIR}
-              -MD -MF ${image}.d ${source} -o ${image}
+      COMMAND sh -c "\"$@\" > '${image}.log' 2>&1 || { cat '${image}.log'; exit 1; }" sh
+              ${WEFT_NVCC} -std=c++20 --expt-relaxed-constexpr --fmad=${fused} -Xptxas -v -fatbin -Xfatbin -compress-all ${targets}
+              -I${CMAKE_CURRENT_SOURCE_DIR} -MD -MF ${image}.d ${source} -o ${image}
       DEPENDS ${source}
       DEPFILE ${image}.d
       COMMENT "GPU kernels of Loom: ${name}.cu" VERBATIM)
@@ -30,5 +32,6 @@ if(generations)
   endforeach()
 endif()
 file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/kernels/carried.h CONTENT "${carried}" @ONLY)
+set_property(GLOBAL PROPERTY LOOM_KERNEL_IMAGES ${loom_images})
 set_source_files_properties(device/cuda/kernels/kernel_images.cc PROPERTIES OBJECT_DEPENDS "${loom_images}"
                             INCLUDE_DIRECTORIES ${CMAKE_CURRENT_BINARY_DIR}/kernels)

@@ -66,9 +66,12 @@ TYPED_TEST(DropoutKernel, HasTheCpusBits) {
       Elements<T> x(random_values(count, 1)), wanted(count);
       op.dropout(workers, dropout_of(0.3f, first), x.data(), wanted.data(), count);
       const Doubles got = in_every_order([&](unsigned seed) {
-        Elements<T> in(x.doubles(), shift);
-        launch(std::string("loom_dropout_") + kTypeName<T>,
-               DropoutArguments<T>{in.data(), in.data(), count, DropoutMask(dropout_of(0.3f, first))}, seed);
+        Elements<T> in(x.doubles(), shift), apart(count);
+        DropoutArguments<T> a{in.data(), apart.data(), count, DropoutMask(dropout_of(0.3f, first))};
+        launch(std::string("loom_dropout_") + kTypeName<T>, a, seed);
+        a.y = in.data();  // in place
+        launch(std::string("loom_dropout_") + kTypeName<T>, a, seed);
+        EXPECT_EQ(in.doubles(), apart.doubles());
         return in.doubles();
       });
       EXPECT_EQ(got, wanted.doubles()) << count << " from " << first;
@@ -88,11 +91,13 @@ TYPED_TEST(DropoutKernel, AddsToTheResidual) {
         ops::operators<double>().add_dropout(workers, dropout_of(p, 5), residual.data(), x.data(),
                                              has_bias ? bias.data() : nullptr, y.data(), kRows, width);
         const Doubles got = in_every_order([&](unsigned seed) {
-          Elements<T> to(residual), in(x), with(bias);
-          launch(std::string("loom_add_dropout_") + kTypeName<T>,
-                 AddDropoutArguments<T>{to.data(), in.data(), has_bias ? with.data() : nullptr, to.data(),
-                                        kRows, width, DropoutMask(dropout_of(p, 5))},
-                 seed);
+          Elements<T> to(residual), in(x), with(bias), apart(kRows * width);
+          AddDropoutArguments<T> a{to.data(), in.data(), has_bias ? with.data() : nullptr, apart.data(),
+                                   kRows,     width,     DropoutMask(dropout_of(p, 5))};
+          launch(std::string("loom_add_dropout_") + kTypeName<T>, a, seed);
+          a.y = to.data();  // in place
+          launch(std::string("loom_add_dropout_") + kTypeName<T>, a, seed);
+          EXPECT_EQ(to.doubles(), apart.doubles());
           return to.doubles();
         });
         EXPECT_LT(error_of(got, y), kTolerance<T>) << width;
@@ -105,8 +110,10 @@ TEST(AddKernel, IsTheSum) {
     Doubles wanted(a);
     for (size_t i = 0; i < a.size(); ++i) wanted[i] += b[i];
     const Doubles got = in_every_order([&](unsigned seed) {
-      Elements<float> x(a, shift), y(b);
-      launch("loom_add", AddArguments{x.data(), y.data(), x.data(), count}, seed);
+      Elements<float> x(a, shift), y(b), apart(count);
+      launch("loom_add", AddArguments{x.data(), y.data(), apart.data(), count}, seed);
+      launch("loom_add", AddArguments{x.data(), y.data(), x.data(), count}, seed);  // in place
+      EXPECT_EQ(x.doubles(), apart.doubles());
       return x.doubles();
     });
     EXPECT_EQ(got, held<float>(wanted));

@@ -159,10 +159,13 @@ TYPED_TEST(PositionKernel, ForwardAndBackwardAreTheCpus) {
       ops::operators<double>().position_backward(workers, x.data(), dwpe.data(), first, kRows, kTokens,
                                                  width);
       const Doubles got = in_every_order([&](unsigned seed) {
-        Elements<T> in(x), p(wpe), dy(x);
+        Elements<T> in(x), p(wpe), dy(x), apart(kRows * width);
         Elements<float> d(before);
-        launch(std::string("loom_position_") + kTypeName<T>,
-               PositionArguments<T>{in.data(), p.data(), in.data(), first, kRows, kTokens, width}, seed);
+        PositionArguments<T> a{in.data(), p.data(), apart.data(), first, kRows, kTokens, width};
+        launch(std::string("loom_position_") + kTypeName<T>, a, seed);
+        a.y = in.data();  // in place
+        launch(std::string("loom_position_") + kTypeName<T>, a, seed);
+        EXPECT_EQ(in.doubles(), apart.doubles());
         launch(std::string("loom_position_gradient_") + kTypeName<T>,
                PositionGradientArguments<T>{dy.data(), d.data(), first, kRows, kTokens, width}, seed);
         return joined(in.doubles(), d.doubles());

@@ -68,14 +68,18 @@ TYPED_TEST(LayerNormKernel, MayAddToTheResidualFirst) {
       const Doubles weight = held<T>(random_values(width, 4)), bias = held<T>(random_values(width, 5));
       const int64_t n = rows * width;
       const Doubles got = in_every_order([&](unsigned seed) {
-        Elements<T> to(residual, shift), in(x), with(added), w(weight), b(bias), y(n);
+        Elements<T> to(residual, shift), in(x), with(added), w(weight), b(bias), y(n), apart(n);
         Elements<float> mean(rows), rstd(rows);
         LayerNormForwardArguments<T> arguments{in.data(),   w.data(), b.data(), y.data(), mean.data(),
                                                rstd.data(), rows,     width,    kEpsilon};
-        arguments.residual = arguments.sum = to.data();
+        arguments.residual = to.data();
+        arguments.sum = apart.data();
         arguments.added = has_bias ? with.data() : nullptr;
         arguments.mask = DropoutMask(kDropout);
         launch(std::string("loom_layer_norm_forward_") + kTypeName<T>, arguments, seed);
+        arguments.sum = to.data();  // in place
+        launch(std::string("loom_layer_norm_forward_") + kTypeName<T>, arguments, seed);
+        EXPECT_EQ(to.doubles(), apart.doubles());
         return joined(to.doubles(), y.doubles(), mean.doubles());
       });
       EXPECT_LT(error_of(part(got, 0, n), sum), kTolerance<T>) << width;

@@ -5,7 +5,8 @@ mutations.py BUILD [NAME...]: BUILD is a build folder with libloom_layers.a; nam
 of a file, which must be there once, and what stands in its place. Tests of the kernels are built with it, by g++ with the address sanitizer,
 and run. The exit code is 1 if a mutation is not noticed.
 
-For time's sake only bf16 is built of the kernels that several types have.
+For time's sake only fp16 is built of the kernels that several types have, and only kernels are compiled again: no mutation is in a function
+of the host's, as those that shape launches are.
 """
 import argparse
 import concurrent.futures
@@ -21,29 +22,32 @@ ROOT = Path(__file__).resolve().parents[3]
 KERNELS = ROOT / "src/loom/device/cuda/kernels"
 TESTS = ROOT / "tests/loom/cuda_kernels"
 
-# Which kernels and tests see a file's mutations.
-ELEMENTWISE, NORM, EMBEDDING, ENTROPY = "elementwise_test.cc", "layer_norm_test.cc", "embedding_test.cc", "cross_entropy_test.cc"
-SOURCES = {ELEMENTWISE: ["activation", "adamw", "dropout", "elementwise", "normal"], NORM: ["layer_norm", "column_sums"],
-           EMBEDDING: ["embedding", "rotary"], ENTROPY: ["cross_entropy"]}
-SEEN_BY = {"activation.h": ELEMENTWISE, "adamw.h": ELEMENTWISE, "dropout.h": ELEMENTWISE, "dropout_mask.h": ELEMENTWISE,
-           "elementwise.h": ELEMENTWISE, "normal.h": ELEMENTWISE, "layer_norm.h": NORM, "column_sums.h": NORM, "embedding.h": EMBEDDING,
-           "embedding_gradient.h": EMBEDDING, "token_order.h": EMBEDDING, "rotary.h": EMBEDDING, "cross_entropy.h": ENTROPY,
-           "split_cross_entropy.h": ENTROPY}
+# The files of tests, and the kernels that each launches.
+ELEMENTWISE, NORM, EMBEDDING, ENTROPY = "elementwise_test", "layer_norm_test", "embedding_test", "cross_entropy_test"
+KERNELS_OF = {ELEMENTWISE: ["activation", "adamw", "dropout", "elementwise", "normal"], NORM: ["layer_norm", "column_sums"],
+              EMBEDDING: ["embedding", "rotary"], ENTROPY: ["cross_entropy"]}
+# The kernels that a header's mutations are compiled into, and the tests that are to notice.
+SEEN_BY = {"activation.h": (ELEMENTWISE, "activation"), "adamw.h": (ELEMENTWISE, "adamw"), "dropout.h": (ELEMENTWISE, "dropout"),
+           "dropout_mask.h": (ELEMENTWISE, "dropout"), "elementwise.h": (ELEMENTWISE, "elementwise"), "normal.h": (ELEMENTWISE, "normal"),
+           "layer_norm.h": (NORM, "layer_norm"), "column_sums.h": (NORM, "column_sums"), "embedding.h": (EMBEDDING, "embedding"),
+           "embedding_gradient.h": (EMBEDDING, "embedding"), "token_order.h": (EMBEDDING, "embedding"), "rotary.h": (EMBEDDING, "rotary"),
+           "cross_entropy.h": (ENTROPY, "cross_entropy"), "split_cross_entropy.h": (ENTROPY, "cross_entropy")}
+IN_ELEMENTS, IN_ROWS, IN_GRADIENTS, IN_NORMS = (ELEMENTWISE, "elementwise"), (ELEMENTWISE, "dropout"), (EMBEDDING, "embedding"), (NORM, "layer_norm")
 
 MUTATIONS = {
-    "packs.h": [  # each with the tests that see it
-        (ELEMENTWISE, "in_packs && first + n <= count", "in_packs && first < count"),
-        (ELEMENTWISE, "i < first + n && i < count", "i < first + n"),
-        (ELEMENTWISE, "x.at[first + i] = value_of(element[i])", "x.at[i] = value_of(element[i])"),
-        (ELEMENTWISE, "pack<T>(x.at[first + 2 * i], x.at[first + 2 * i + 1])", "pack<T>(x.at[first + 2 * i + 1], x.at[first + 2 * i])"),
-        (ELEMENTWISE, "% 16 == 0) && ...", "% 8 == 0) && ..."),
-        (ELEMENTWISE, "in_packs ? width / n * n : 0", "in_packs ? (width + n - 1) / n * n : 0"),
-        (ELEMENTWISE, "column = packed + thread_index().x;", "column = packed + thread_index().x + 1;"),
-        (EMBEDDING, "column += threads * n)", "column += threads)"),
-        (NORM, "  barrier();\n  for (int i = 0; i < count; ++i) x[i] = 0;", "  for (int i = 0; i < count; ++i) x[i] = 0;"),
-        (NORM, "scratch[warp_index() * count + i] = x[i]", "scratch[warp_index() + i] = x[i]"),
-        (NORM, "for (unsigned warp = 0; warp < thread_count()", "for (unsigned warp = 1; warp < thread_count()"),
-        (NORM, "x[i] = warp_sum(x[i]);", ";"),
+    "packs.h": [  # each with the tests and kernels that see it
+        (IN_ELEMENTS, "in_packs && first + n <= count", "in_packs && first < count"),
+        (IN_ELEMENTS, "i < first + n && i < count", "i < first + n"),
+        (IN_ELEMENTS, "x.at[first + i] = value_of(element[i])", "x.at[i] = value_of(element[i])"),
+        (IN_ELEMENTS, "pack<T>(x.at[first + 2 * i], x.at[first + 2 * i + 1])", "pack<T>(x.at[first + 2 * i + 1], x.at[first + 2 * i])"),
+        (IN_ELEMENTS, "% 16 == 0) && ...", "% 8 == 0) && ..."),
+        (IN_ROWS, "in_packs ? width / n * n : 0", "in_packs ? (width + n - 1) / n * n : 0"),
+        (IN_ROWS, "column = packed + thread_index().x;", "column = packed + thread_index().x + 1;"),
+        (IN_GRADIENTS, "column += threads * n)", "column += threads)"),
+        (IN_NORMS, "  barrier();\n  for (int i = 0; i < count; ++i) x[i] = 0;", "  for (int i = 0; i < count; ++i) x[i] = 0;"),
+        (IN_NORMS, "scratch[warp_index() * count + i] = x[i]", "scratch[warp_index() + i] = x[i]"),
+        (IN_NORMS, "for (unsigned warp = 0; warp < thread_count()", "for (unsigned warp = 1; warp < thread_count()"),
+        (IN_NORMS, "x[i] = warp_sum(x[i]);", ";"),
     ],
     "activation.h": [
         ("each = F::value(each)", "each = F::slope(each)"),
@@ -101,7 +105,6 @@ MUTATIONS = {
         ("begin + i >= 0 && ", ""),
         ("begin + i < a.count) a.y", "true) a.y"),
         ("drawn.word[2], drawn.word[3]", "drawn.word[3], drawn.word[2]"),
-        ("count + static_cast<int64_t>(first % 4)", "count"),
     ],
     "column_sums.h": [
         ("  barrier();\n", ""),
@@ -217,7 +220,6 @@ MUTATIONS = {
         ("static_cast<double>(numbers.largest) -", "0.0 -"),
         ("for_row<kPack<T>>(stride, aligned(logits)", "for_row<kPack<T>>(stride, true"),
         ("int mask = 16; mask > 0; mask /= 2", "int mask = 8; mask > 0; mask /= 2"),
-        ("2 * kLanes * sizeof(float)", "kLanes / 16 * sizeof(float)"),
     ],
     "split_cross_entropy.h": [
         ("target < 0 ? 0.0f : value_of(logits[target])", "value_of(logits[target < 0 ? 0 : target])"),
@@ -234,28 +236,25 @@ MUTATIONS = {
 SAME = {("split_cross_entropy.h", "if (thread_index().x != 0) return;")}
 
 COMPILE = ["g++", "-std=c++20", "-O0", "-fsanitize=address", "-fno-omit-frame-pointer", "-w"]
+LIBRARIES = "-lfmt -licuuc -ldnnl -lgtest -lgtest_main -lhwloc -lfabric -lpthread -lgomp -ldl".split()
 
 
 def one_type(folder):
-    """Copies of the files that list the types, with bf16 alone."""
+    """Copies of the files that list the types, with fp16 alone."""
     types = (KERNELS / "types.h").read_text()
-    types = re.sub(r"for_type\(fp32, float\)|for_type\(fp16, ::loom::fp16\)", "", types)
-    (folder / "device/cuda/kernels").mkdir(parents=True)
-    (folder / "device/cuda/kernels/types.h").write_text(types)
     launch = (TESTS / "launch.h").read_text()
     assert "::testing::Types<float, bf16, fp16>" in launch
+    (folder / "device/cuda/kernels").mkdir(parents=True)
     (folder / "cuda_kernels").mkdir()
-    (folder / "cuda_kernels/launch.h").write_text(launch.replace("::testing::Types<float, bf16, fp16>", "::testing::Types<bf16>"))
+    (folder / "device/cuda/kernels/types.h").write_text(re.sub(r"for_type\(fp32, float\)|for_type\(bf16, ::loom::bf16\)", "", types))
+    (folder / "cuda_kernels/launch.h").write_text(launch.replace("::testing::Types<float, bf16, fp16>", "::testing::Types<fp16>"))
 
 
-def program_of(folder, test, libraries):
-    """Builds the tests of a file, with the kernels that they launch, from the headers of `folder` first."""
-    unit = folder / "unit.cc"
-    sources = [KERNELS / f"{name}.cu" for name in SOURCES[test]]
-    unit.write_text("".join(f'#include "{path}"\n' for path in [*sources, TESTS / test]))
-    include = [f"-I{path}" for path in (folder, ROOT / "src/loom", ROOT / "tests/loom", ROOT / "include")]
-    built = subprocess.run([*COMPILE, *include, unit, *libraries, "-o", folder / "program"], capture_output=True, text=True)
-    return folder / "program" if built.returncode == 0 else built.stderr
+def compile_one(source, target, folders, more=()):
+    """What the compiler says, if it refuses."""
+    include = [f"-I{path}" for path in (*folders, ROOT / "src/loom", ROOT / "tests/loom", ROOT / "include")]
+    built = subprocess.run([*COMPILE, *more, *include, "-x", "c++", "-c", source, "-o", target], capture_output=True, text=True)
+    return built.stderr if built.returncode else None
 
 
 def noticed(program):
@@ -272,60 +271,68 @@ def noticed(program):
     return (sanitizer[0] if sanitizer else failed[1] if failed else said[0] if said else "it fails")[:110]
 
 
+class Bench:
+    """Objects of everything as it is, and programs with one of the kernels' objects replaced."""
+
+    def __init__(self, scratch, build):
+        self.scratch = scratch
+        self.libraries = [build / "lib/libloom_layers.a", build / "lib/libweft_layers.a", *LIBRARIES]
+        self.types = scratch / "types"
+        one_type(self.types)
+        parts = [(TESTS / f"emulator/{name}.cc", ["-O2"]) for name in ("emulator", "fiber")]
+        for test, kernels in KERNELS_OF.items():
+            parts += [(TESTS / f"{test}.cc", [])] + [(KERNELS / f"{name}.cu", []) for name in kernels]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            for said in pool.map(lambda part: compile_one(part[0], scratch / f"{part[0].stem}.o", [self.types], part[1]), parts):
+                if said:
+                    sys.exit(said)
+
+    def link(self, test, replaced, target):
+        own = {name: self.scratch / f"{name}.o" for name in ("emulator", "fiber", test, *KERNELS_OF[test])} | replaced
+        subprocess.run(["g++", "-fsanitize=address", *own.values(), *self.libraries, "-o", target], check=True)
+        return target
+
+    def try_mutation(self, file, seen_by, old, new, number):
+        """(Whether the script can be trusted, why a test failed or None)."""
+        text = (KERNELS / file).read_text()
+        if text.count(old) != 1:
+            return False, f"it is there {text.count(old)} times"
+        folder = self.scratch / f"{file}.{number}"
+        (folder / "device/cuda/kernels").mkdir(parents=True)
+        (folder / "device/cuda/kernels" / file).write_text(text.replace(old, new))
+        test, kernel = seen_by
+        said = compile_one(KERNELS / f"{kernel}.cu", folder / "mutant.o", [folder, self.types])
+        if said:
+            return False, "it does not compile: " + said[:800]
+        reason = noticed(self.link(test, {kernel: folder / "mutant.o"}, folder / "program"))
+        shutil.rmtree(folder)
+        return True, reason
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("build", type=Path)
     parser.add_argument("names", nargs="*", default=list(MUTATIONS))
     arguments = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="kernel-mutations-"))
-    emulator = scratch / "emulator.o"
-    for source in ("emulator", "fiber"):
-        subprocess.run([*COMPILE, "-O2", f"-I{ROOT}/src/loom", f"-I{ROOT}/tests/loom", "-c", TESTS / f"emulator/{source}.cc", "-o",
-                        emulator.with_name(f"{source}.o")], check=True)
-    libraries = [emulator, emulator.with_name("fiber.o"), arguments.build / "lib/libloom_layers.a", arguments.build / "lib/libweft_layers.a",
-                 *"-lfmt -licuuc -ldnnl -lgtest -lgtest_main -lhwloc -lfabric -lpthread -lgomp -ldl".split()]
-
-    def check(file, test, old, new, number):
-        folder = scratch / f"{file}.{number}"
-        one_type(folder)
-        if old is not None:
-            text = (KERNELS / file).read_text()
-            if text.count(old) != 1:
-                return f"{file}: {old!r} is there {text.count(old)} times"
-            (folder / "device/cuda/kernels" / file).write_text(text.replace(old, new))
-        program = program_of(folder, test, libraries)
-        if not isinstance(program, Path):
-            return f"{file}: does not compile: {old!r} -> {new!r}\n{program[:1500]}"
-        reason = noticed(program)
-        shutil.rmtree(folder)
-        return reason and (True, reason)
-
-    wrong = caught = 0
+    bench = Bench(scratch, arguments.build)
+    for test in KERNELS_OF:
+        if reason := noticed(bench.link(test, {}, scratch / f"{test}.program")):
+            sys.exit(f"{test} fails without any mutation: {reason}")
+    caught = wrong = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         jobs = {}
         for file in arguments.names:
             for number, mutation in enumerate(MUTATIONS[file]):
-                test, old, new = mutation if len(mutation) == 3 else (SEEN_BY[file], *mutation)
-                jobs[pool.submit(check, file, test, old, new, number)] = (file, old, new)
-        for test in sorted({SEEN_BY.get(file, ELEMENTWISE) for file in arguments.names}):
-            jobs[pool.submit(check, test, test, None, None, "whole")] = (test, None, None)
+                seen_by, old, new = mutation if len(mutation) == 3 else (SEEN_BY[file], *mutation)
+                jobs[pool.submit(bench.try_mutation, file, seen_by, old, new, number)] = (file, old, new)
         for job in concurrent.futures.as_completed(jobs):
-            file, old, new = jobs[job]
-            result = job.result()
-            if old is None:
-                wrong += result is not None
-                print(f"{'FAILS' if result else 'passes'}  {file} as it is {result or ''}")
-            elif isinstance(result, str):
-                wrong += 1
-                print(f"CANNOT  {result}")
-            elif result is None:
-                same = (file, old) in SAME
-                wrong += not same
-                print(f"{'same  ' if same else 'MISSED'}  {file}: {old!r} -> {new!r}")
-            else:
-                caught += 1
-                print(f"caught  {file}: {old!r}: {result[1]}")
-            sys.stdout.flush()
+            (trusted, reason), (file, old, new) = job.result(), jobs[job]
+            same = trusted and reason is None and (file, old) in SAME
+            caught += trusted and reason is not None
+            wrong += not same and (not trusted or reason is None)
+            verdict = "same" if same else "CANNOT" if not trusted else "caught" if reason else "MISSED"
+            print(f"{verdict:7} {file}: {old!r} -> {new!r}{': ' + reason if reason else ''}", flush=True)
     shutil.rmtree(scratch)
     print(f"{caught} of {caught + wrong} mutations are noticed")
     return 1 if wrong else 0

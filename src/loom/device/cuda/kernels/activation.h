@@ -37,7 +37,7 @@ template <typename F, typename T>
 LOOM_DEVICE void activation_forward(const ActivationForwardArguments<T>& a) {
   for_elements<kPack<T>>(a.count, aligned(a.x, a.y), [&]<int n>(int64_t i) {
     Floats<n> x = load_pack<n>(a.x + i);
-    LOOM_UNROLL
+#pragma unroll
     for (float& each : x.at) each = F::value(each);
     store_pack(a.y + i, x);
   });
@@ -48,7 +48,7 @@ LOOM_DEVICE void activation_backward(const ActivationBackwardArguments<T>& a) {
   for_elements<kPack<T>>(a.count, aligned(a.x, a.dy, a.dx), [&]<int n>(int64_t i) {
     const Floats<n> x = load_pack<n>(a.x + i);
     Floats<n> d = load_pack<n>(a.dy + i);
-    LOOM_UNROLL
+#pragma unroll
     for (int j = 0; j < n; ++j) d.at[j] *= F::slope(x.at[j]);
     store_pack(a.dx + i, d);
   });

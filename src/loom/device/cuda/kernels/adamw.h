@@ -31,7 +31,7 @@ LOOM_DEVICE void adamw(const AdamWArguments<T>& a) {
     const Floats<n> gradient = load_pack<n>(a.gradient + i);
     Floats<n> master = load_pack<n>(a.master + i), first = load_pack<n>(a.first + i);
     Floats<n> second = load_pack<n>(a.second + i);
-    LOOM_UNROLL
+#pragma unroll
     for (int j = 0; j < n; ++j) a.update.apply(gradient.at[j], master.at[j], first.at[j], second.at[j]);
     store_pack(a.master + i, master);
     store_pack(a.first + i, first);

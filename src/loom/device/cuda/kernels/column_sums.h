@@ -22,12 +22,12 @@ LOOM_DEVICE void sum_columns(const T* x, int64_t stride, int64_t first, int64_t 
     if (in_packs) {
       add_pack(sum, from + lane_index() * n);
     } else {  // the lane's columns are 32 apart
-      LOOM_UNROLL
+#pragma unroll
       for (int i = 0; i < n; ++i)
         if (const unsigned c = i * kLanes + lane_index(); column + c < width) sum.at[i] += value_of(from[c]);
     }
   }
-  LOOM_UNROLL
+#pragma unroll
   for (int i = 0; i < n; ++i)
     of_groups[in_packs ? lane_index() * n + i : i * kLanes + lane_index()] = sum.at[i];
   barrier();

@@ -30,11 +30,11 @@ LOOM_DEVICE SoftmaxNumbers numbers_of_row(const T* logits, int64_t count, float*
   for_row<kPack<T>>(count, aligned(logits), [&]<int n>(int64_t column) {
     const Floats<n> x = load_pack<n>(logits + column);
     float largest = mine.largest;
-    LOOM_UNROLL
+#pragma unroll
     for (const float each : x.at) largest = larger(each, largest);
     mine.sum *= exp_difference(mine.largest, largest);
     mine.largest = largest;
-    LOOM_UNROLL
+#pragma unroll
     for (const float each : x.at) mine.sum += exp_difference(each, largest);
   });
   for (int mask = 16; mask > 0; mask /= 2) {
@@ -56,7 +56,7 @@ LOOM_DEVICE void write_gradients(T* logits, int64_t count, int64_t stride, float
                                  int64_t target, float scale) {
   for_row<kPack<T>>(stride, aligned(logits), [&]<int n>(int64_t column) {
     Floats<n> x = load_pack<n>(logits + column);
-    LOOM_UNROLL
+#pragma unroll
     for (int i = 0; i < n; ++i) {
       x.at[i] = column + i < count ? factor * exp_difference(x.at[i], largest) : 0.0f;
       if (column + i == target) x.at[i] -= scale;

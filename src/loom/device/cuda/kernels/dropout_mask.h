@@ -31,14 +31,14 @@ struct DropoutMask {
     const uint64_t begin = first + static_cast<uint64_t>(element);
     const unsigned skip = static_cast<unsigned>(begin % 4);
     uint32_t word[4 * kBlocks];
-    LOOM_UNROLL
+#pragma unroll
     for (unsigned block = 0; block < kBlocks; ++block) {
       ops::Philox4 drawn{};
       if (4 * block < skip + n) drawn = ops::philox(key, begin / 4 + block);
-      LOOM_UNROLL
+#pragma unroll
       for (int i = 0; i < 4; ++i) word[4 * block + i] = drawn.word[i];
     }
-    LOOM_UNROLL
+#pragma unroll
     for (int i = 0; i < n; ++i) {  // no index that is known at run time only: words stay in registers
       const uint32_t low = (skip & 1) != 0 ? word[i + 1] : word[i];
       const uint32_t high = (skip & 1) != 0 ? word[i + 3] : word[i + 2];

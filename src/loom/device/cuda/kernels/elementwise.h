@@ -48,7 +48,7 @@ LOOM_DEVICE void convert(const ConvertArguments<T>& a) {
   for_elements<kPack<T>>(a.count, aligned(a.from, a.to), [&]<int n>(int64_t i) {
     Floats<n> x = load_pack<n>(a.from + i);
     bool finite = true;
-    LOOM_UNROLL
+#pragma unroll
     for (float& each : x.at) {
       each *= a.scale;
       finite = finite && kept<T>(each) - kept<T>(each) == 0;

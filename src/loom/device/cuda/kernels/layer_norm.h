@@ -25,10 +25,10 @@ LOOM_DEVICE void for_kept(int64_t width, Body&& body) {
     if (column < width) body(pack, column);
   };
   if constexpr (n > 1) {
-    LOOM_UNROLL
+#pragma unroll
     for (int pack = 0; pack < columns / n; ++pack) one(pack);
   } else {
-    LOOM_KEEP_LOOP
+#pragma unroll 1
     for (int pack = 0; pack < columns; ++pack) one(pack);
   }
 }
@@ -70,12 +70,12 @@ LOOM_DEVICE void layer_norm_forward(const LayerNormForwardArguments<T>& a) {
     if (a.sum != nullptr) {
       x[pack] = residual_sum<n>(a.residual, a.x, a.added, a.mask, begin + column, column);
       store_pack(a.sum + begin + column, x[pack]);
-      LOOM_UNROLL
+#pragma unroll
       for (float& each : x[pack].at) each = kept<T>(each);
     } else {
       x[pack] = load_pack<n>(a.x + begin + column);
     }
-    LOOM_UNROLL
+#pragma unroll
     for (const float each : x[pack].at) sum[0] += each;
   });
   block_sums(sum, scratch);
@@ -83,7 +83,7 @@ LOOM_DEVICE void layer_norm_forward(const LayerNormForwardArguments<T>& a) {
 
   float squares[1] = {0};  // of differences, after the mean is known: x² - mean² cancels
   for_kept<columns, n>(a.width, [&](int pack, int64_t) {
-    LOOM_UNROLL
+#pragma unroll
     for (const float each : x[pack].at) squares[0] += (each - mean) * (each - mean);
   });
   block_sums(squares, scratch + kLanes);
@@ -91,7 +91,7 @@ LOOM_DEVICE void layer_norm_forward(const LayerNormForwardArguments<T>& a) {
 
   for_kept<columns, n>(a.width, [&](int pack, int64_t column) {
     const Floats<n> weight = load_pack<n>(a.weight + column), bias = load_pack<n>(a.bias + column);
-    LOOM_UNROLL
+#pragma unroll
     for (int i = 0; i < n; ++i) x[pack].at[i] = (x[pack].at[i] - mean) * rstd * weight.at[i] + bias.at[i];
     store_pack(a.y + begin + column, x[pack]);
   });
@@ -155,7 +155,7 @@ LOOM_DEVICE void layer_norm_backward(const LayerNormBackwardArguments<T>& a) {
     // sums.
     const auto read = [&](int64_t column, Floats<n>& hat, Floats<n>& dy) {
       hat = load_pack<n>(a.x + begin + column);
-      LOOM_UNROLL
+#pragma unroll
       for (float& each : hat.at) each = (each - mean) * rstd;
       dy = load_pack<n>(a.dy + begin + column);
     };
@@ -164,7 +164,7 @@ LOOM_DEVICE void layer_norm_backward(const LayerNormBackwardArguments<T>& a) {
       Floats<n> hat, dy;
       read(column, hat, dy);
       const Floats<n> weight = load_pack<n>(a.weight + column);
-      LOOM_UNROLL
+#pragma unroll
       for (int i = 0; i < n; ++i) {
         dweight[pack].at[i] += dy.at[i] * hat.at[i];
         dbias[pack].at[i] += dy.at[i];
@@ -182,7 +182,7 @@ LOOM_DEVICE void layer_norm_backward(const LayerNormBackwardArguments<T>& a) {
       read(column, hat, dy);
       const Floats<n> weight = load_pack<n>(a.weight + column);
       if (a.add) dx = load_pack<n>(a.dx + begin + column);
-      LOOM_UNROLL
+#pragma unroll
       for (int i = 0; i < n; ++i)
         dx.at[i] = kept<T>(dx.at[i] + rstd * (dy.at[i] * weight.at[i] - average - hat.at[i] * product));
       store_pack(a.dx + begin + column, dx);

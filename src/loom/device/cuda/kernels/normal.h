@@ -30,7 +30,7 @@ LOOM_DEVICE void normal(const NormalArguments& a) {
   const formulas::Point low = formulas::normal_pair(drawn.word[0], drawn.word[1], a.deviation);
   const formulas::Point high = formulas::normal_pair(drawn.word[2], drawn.word[3], a.deviation);
   const Floats<4> numbers{{low.cosine, low.sine, high.cosine, high.sine}};
-  LOOM_UNROLL
+#pragma unroll
   for (int i = 0; i < 4; ++i)
     if (begin + i >= 0 && begin + i < a.count) a.y[begin + i] = numbers.at[i];
 }

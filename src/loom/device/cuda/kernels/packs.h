@@ -8,12 +8,6 @@
 #include "base/on_device.h"
 #include "device/cuda/kernels/primitives.h"
 
-#if defined(__CUDACC__)
-#define LOOM_KEEP_LOOP _Pragma("unroll 1")
-#else
-#define LOOM_KEEP_LOOP
-#endif
-
 namespace loom::cuda {
 
 /// Elements of T to a pack.
@@ -40,12 +34,12 @@ LOOM_DEVICE Floats<n> load_pack(const T* from) {
     x.at[0] = value_of(*from);
   } else {
     static_assert(n % kPack<T> == 0);
-    LOOM_UNROLL
+#pragma unroll
     for (int first = 0; first < n; first += kPack<T>) {
       const Words4 words = load16(from + first);
       T element[kPack<T>];
       memcpy(static_cast<void*>(element), &words, sizeof words);
-      LOOM_UNROLL
+#pragma unroll
       for (int i = 0; i < kPack<T>; ++i) x.at[first + i] = value_of(element[i]);
     }
   }
@@ -58,10 +52,10 @@ LOOM_DEVICE void store_pack(T* to, const Floats<n>& x) {
     *to = rounded<T>(x.at[0]);
   } else {
     static_assert(n % kPack<T> == 0);
-    LOOM_UNROLL
+#pragma unroll
     for (int first = 0; first < n; first += kPack<T>) {
       Words4 words;
-      LOOM_UNROLL
+#pragma unroll
       for (int i = 0; i < 4; ++i) {
         if constexpr (sizeof(T) == 2) words.word[i] = pack<T>(x.at[first + 2 * i], x.at[first + 2 * i + 1]);
         else memcpy(&words.word[i], &x.at[first + i], sizeof words.word[i]);
@@ -74,7 +68,7 @@ LOOM_DEVICE void store_pack(T* to, const Floats<n>& x) {
 template <int n, typename T>
 LOOM_DEVICE void add_pack(Floats<n>& sum, const T* from) {
   const Floats<n> more = load_pack<n>(from);
-  LOOM_UNROLL
+#pragma unroll
   for (int i = 0; i < n; ++i) sum.at[i] += more.at[i];
 }
 
@@ -103,7 +97,7 @@ LOOM_DEVICE void for_elements(int64_t count, bool in_packs, Body&& body) {
   if (in_packs && first + n <= count) {
     body.template operator()<n>(first);
   } else {
-    LOOM_KEEP_LOOP
+#pragma unroll 1
     for (int64_t i = first; i < first + n && i < count; ++i) body.template operator()<1>(i);
   }
 }
@@ -131,7 +125,7 @@ LOOM_DEVICE void for_row(int64_t width, bool in_packs, Body&& body) {
   const int64_t packed = in_packs ? width / n * n : 0, threads = thread_count();
   for (int64_t column = int64_t{thread_index().x} * n; column < packed; column += threads * n)
     body.template operator()<n>(column);
-  LOOM_KEEP_LOOP
+#pragma unroll 1
   for (int64_t column = packed + thread_index().x; column < width; column += threads)
     body.template operator()<1>(column);
 }
@@ -142,7 +136,7 @@ LOOM_DEVICE void for_row(int64_t width, bool in_packs, Body&& body) {
 /// memory of kLanes · count floats, which all threads have done with.
 template <int count>
 LOOM_DEVICE void block_sums(float (&x)[count], float* scratch) {
-  LOOM_UNROLL
+#pragma unroll
   for (int i = 0; i < count; ++i) x[i] = warp_sum(x[i]);
   if (lane_index() == 0)
     for (int i = 0; i < count; ++i) scratch[warp_index() * count + i] = x[i];
