@@ -11,14 +11,6 @@ namespace loom::cuda {
 /// From a score, before the scale (-inf: hidden), and its query's lse in powers of 2.
 LOOM_DEVICE float probability(float score, float scale, float lse) { return exp2_of(score * scale - lse); }
 
-/// p and dp become p with dropout, and ds.
-LOOM_DEVICE void drop_and_subtract(const AttentionArguments& a, bool dropped, float delta, float& p,
-                                   float& dp) {
-  const float factor = dropped ? 0.0f : a.keep;
-  dp = p * (dp * factor - delta);
-  p *= factor;
-}
-
 /// dQ of a block's queries; keys and values go by.
 template <typename Tiles>
 LOOM_DEVICE void attention_backward_queries(const AttentionArguments& a) {
@@ -69,7 +61,8 @@ LOOM_DEVICE void attention_backward_queries(const AttentionArguments& a) {
     float p[kRowTiles][kKeys / 8][4], ds[kRowTiles][kKeys / 8][4];
     product_of_rows<Tiles>(own_queries, stage, p);
     product_of_rows<Tiles>(own_douts, stage + Tiles::kStage, ds);
-    const uint64_t bits = dropped.template of_queries<kRowTiles, kKeys / 8>(first + warp_row, tile * kKeys);
+    if (a.drop_threshold != 0)
+      drop(dropped.template of_queries<kRowTiles, kKeys / 8>(first + warp_row, tile * kKeys), a.keep, ds);
     mask_scores<false>(visible, slope, first + warp_row, tile * kKeys, p);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m)
@@ -78,8 +71,7 @@ LOOM_DEVICE void attention_backward_queries(const AttentionArguments& a) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           p[m][b][i] = probability(p[m][b][i], scale, lse[m][i / 2]);
-          const bool is_dropped = (bits >> (4 * (m * (kKeys / 8) + b) + i) & 1) != 0;
-          drop_and_subtract(a, is_dropped, delta[m][i / 2], p[m][b][i], ds[m][b][i]);
+          ds[m][b][i] = p[m][b][i] * (ds[m][b][i] - delta[m][i / 2]);
         }
     add_product<Tiles>(ds, stage, 0, dq, scratch);
   }
@@ -143,8 +135,11 @@ LOOM_DEVICE void attention_backward_keys(const AttentionArguments& a) {
     float p[kRowTiles][kQueries / 8][4], ds[kRowTiles][kQueries / 8][4];
     product_of_rows<Tiles>(own_keys, stage, p);
     product_of_rows<Tiles>(own_values, stage + Tiles::kStage, ds);
-    const uint64_t bits =
-        dropped.template of_keys<kRowTiles, kQueries / 8>(tile * kQueries, first + warp_row);
+    uint64_t bits = 0;
+    if (a.drop_threshold != 0) {
+      bits = dropped.template of_keys<kRowTiles, kQueries / 8>(tile * kQueries, first + warp_row);
+      drop(bits, a.keep, ds);
+    }
     mask_scores<true>(visible, slope, first + warp_row, tile * kQueries, p);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m)
@@ -154,9 +149,9 @@ LOOM_DEVICE void attention_backward_keys(const AttentionArguments& a) {
         for (int i = 0; i < 4; ++i) {
           const int query = b * 8 + lane % 4 * 2 + i % 2;
           p[m][b][i] = probability(p[m][b][i], scale, of_stage[query]);
-          const bool is_dropped = (bits >> (4 * (m * (kQueries / 8) + b) + i) & 1) != 0;
-          drop_and_subtract(a, is_dropped, of_stage[kQueries + query], p[m][b][i], ds[m][b][i]);
+          ds[m][b][i] = p[m][b][i] * (ds[m][b][i] - of_stage[kQueries + query]);
         }
+    if (a.drop_threshold != 0) drop(bits, a.keep, p);
     add_product<Tiles>(p, stage + Tiles::kStage, column, dv, scratch);
     add_product<Tiles>(ds, stage, column, dk, scratch);
   }

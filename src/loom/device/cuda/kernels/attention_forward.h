@@ -88,16 +88,8 @@ LOOM_DEVICE void attention_forward(const AttentionArguments& a) {
     product_of_rows<Tiles>(own + warp_row * Tiles::kHead, stage, p);
     mask_scores<false>(visible, slope, first + warp_row, tile * kKeys, p);
     online_softmax(scale, p, rows, out);
-    if (a.drop_threshold != 0) {
-      const uint64_t bits = dropped.template of_queries<kRowTiles, kKeys / 8>(first + warp_row, tile * kKeys);
-#pragma unroll
-      for (int m = 0; m < kRowTiles; ++m)
-#pragma unroll
-        for (int b = 0; b < kKeys / 8; ++b)
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            if ((bits >> (4 * (m * (kKeys / 8) + b) + i) & 1) != 0) p[m][b][i] = 0;
-    }
+    if (a.drop_threshold != 0)
+      drop(dropped.template of_queries<kRowTiles, kKeys / 8>(first + warp_row, tile * kKeys), 1, p);
     add_product<Tiles>(p, stage + Tiles::kStage, 0, out, scratch);
   }
   wait_for_copies<0>();

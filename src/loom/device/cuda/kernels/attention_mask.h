@@ -115,7 +115,6 @@ class DroppedElements {
   LOOM_DEVICE uint64_t bits(Tile tile) const {
     static_assert(4 * row_tiles * n <= 64);
     uint64_t all = 0;
-    if (threshold_ == 0) return all;
 #pragma unroll 1  // Philox is long
     for (int i = 0; i < row_tiles * n; ++i) all |= uint64_t{tile(i / n, i % n)} << (4 * i);
     return all;
@@ -173,5 +172,17 @@ class DroppedElements {
   int64_t tokens_;
   bool aligned_;
 };
+
+/// Zeros in the dropped elements, `keep` times the other ones.
+template <int row_tiles, int n>
+LOOM_DEVICE void drop(uint64_t dropped, float keep, float (&x)[row_tiles][n][4]) {
+#pragma unroll
+  for (int m = 0; m < row_tiles; ++m)
+#pragma unroll
+    for (int b = 0; b < n; ++b)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        x[m][b][i] = (dropped >> (4 * (m * n + b) + i) & 1) != 0 ? 0.0f : x[m][b][i] * keep;
+}
 
 }  // namespace loom::cuda

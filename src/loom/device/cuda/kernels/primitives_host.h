@@ -214,6 +214,7 @@ uint32_t pack(float low, float high) {
   return rounded<T>(low).bits | static_cast<uint32_t>(rounded<T>(high).bits) << 16;
 }
 
+inline float larger(float x, float y) { return std::fmax(x, y); }
 inline float exp2_of(float x) { return std::exp2(x); }
 inline float log2_of(float x) { return std::log2(x); }
 
