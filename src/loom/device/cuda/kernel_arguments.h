@@ -23,7 +23,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace loom::device::cuda {
+namespace loom::cuda {
 
 /// CUDA's limit for the arguments of a kernel.
 constexpr size_t kMostArgumentBytes = 4096;
@@ -47,4 +47,4 @@ void for_each_pointer(Arguments& arguments, Visit&& visit) {
   });
 }
 
-}  // namespace loom::device::cuda
+}  // namespace loom::cuda

@@ -202,6 +202,7 @@ LOOM_DEVICE void wait_for_copies() {
 
 // ---- Functions
 
+LOOM_DEVICE float larger(float x, float y) { return fmaxf(x, y); }
 LOOM_DEVICE float exp2_of(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
