@@ -125,7 +125,7 @@ MUTATIONS = {
     "layer_norm.h": [
         ("if (column < width) body(pack, column);", "body(pack, column);"),
         ("(int64_t{thread_count()} * pack + thread_index().x)", "(int64_t{thread_index().x} * (columns / n) + pack)"),
-        ("each = kept<T>(each);", ""),
+        ("each = kept<T>(each);", "each = each;"),
         ("scratch + kLanes);", "scratch);"),
         ("(each - mean) * (each - mean)", "each * each"),
         ("+ a.epsilon);", ");"),
