@@ -145,13 +145,13 @@ TYPED_TEST(LayerNormKernel, WideRowsHaveAKernel) {
 }
 
 TYPED_TEST(LayerNormKernel, PartsTakeSeveralRows) {
-  check_backward<TypeParam>({1100, 8}, true, false, true);
+  check_backward<TypeParam>({40, 8, 0, 7}, true, false, true);
   check_backward<TypeParam>({9, 1100, 0, 2}, false, false, true);
 }
 
 TYPED_TEST(ColumnSumsKernel, AreTheSums) {
   using T = TypeParam;
-  for (const auto [rows, width, shift, parts] : {Rows{1, 3}, {300, 24}, {21, 77}, {40, 264}, {9, 512, 1}}) {
+  for (const auto [rows, width, shift, parts] : {Rows{1, 3}, {300, 24}, {21, 301}, {40, 264}, {9, 512, 1}}) {
     const bool add = rows > 30;
     const Doubles x = held<T>(random_values(rows * width, 1)), before = held<float>(random_values(width, 2));
     Doubles wanted = add ? before : Doubles(before.size());

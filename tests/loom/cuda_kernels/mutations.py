@@ -125,7 +125,7 @@ MUTATIONS = {
     "layer_norm.h": [
         ("if (column < width) body(pack, column);", "body(pack, column);"),
         ("(int64_t{thread_count()} * pack + thread_index().x)", "(int64_t{thread_index().x} * (columns / n) + pack)"),
-        ("each = kept<T>(each);", ""),
+        ("each = kept<T>(each);", "each = each;"),
         ("scratch + kLanes);", "scratch);"),
         ("(each - mean) * (each - mean)", "each * each"),
         ("+ a.epsilon);", ");"),
@@ -260,7 +260,7 @@ def compile_one(source, target, folders, more=()):
 def noticed(program):
     """Why a test failed, or None."""
     try:
-        run = subprocess.run([program], capture_output=True, text=True, timeout=300, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+        run = subprocess.run([program, "--gtest_fail_fast"], capture_output=True, text=True, timeout=300, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
     except subprocess.TimeoutExpired:
         return "it does not end"
     if run.returncode == 0:
@@ -288,8 +288,9 @@ class Bench:
                     sys.exit(said)
 
     def link(self, test, replaced, target):
-        own = {name: self.scratch / f"{name}.o" for name in ("emulator", "fiber", test, *KERNELS_OF[test])} | replaced
-        subprocess.run(["g++", "-fsanitize=address", *own.values(), *self.libraries, "-o", target], check=True)
+        """What is replaced comes first: of templates that several objects have, the linker keeps the first copy."""
+        own = [self.scratch / f"{name}.o" for name in ("emulator", "fiber", test, *KERNELS_OF[test]) if name not in replaced]
+        subprocess.run(["g++", "-fsanitize=address", *replaced.values(), *own, *self.libraries, "-o", target], check=True)
         return target
 
     def try_mutation(self, file, seen_by, old, new, number):
@@ -313,6 +314,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("build", type=Path)
     parser.add_argument("names", nargs="*", default=list(MUTATIONS))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="kernel-mutations-"))
     bench = Bench(scratch, arguments.build)
@@ -320,7 +322,7 @@ def main():
         if reason := noticed(bench.link(test, {}, scratch / f"{test}.program")):
             sys.exit(f"{test} fails without any mutation: {reason}")
     caught = wrong = 0
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         jobs = {}
         for file in arguments.names:
             for number, mutation in enumerate(MUTATIONS[file]):
