@@ -5,7 +5,8 @@
 // What every form has, in namespace loom::cuda:
 //
 //   LOOM_DEVICE                             a function of a kernel, inlined
-//   LOOM_KERNEL(name, Arguments, threads)   a kernel with its name for the launcher; `arguments` in the body
+//   LOOM_KERNEL(name, Arguments, threads)   a kernel with its name for the launcher; `arguments` in the body.
+//                                           A fourth number: blocks that a multiprocessor must have room for
 //   thread_index() block_index() grid_size() thread_count()
 //   shared_memory()                         the block's shared bytes, aligned to 128
 //   barrier()                               all threads of the block

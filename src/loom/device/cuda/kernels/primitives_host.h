@@ -15,10 +15,10 @@
 #include <type_traits>
 
 #define LOOM_DEVICE inline
-#define LOOM_KERNEL(name, Arguments, threads)                                             \
+#define LOOM_KERNEL(name, Arguments, ...)                                                 \
   static void name(const Arguments& arguments);                                           \
   static const ::loom::cuda::emulated::Kernel name##_kernel =                             \
-      ::loom::cuda::emulated::kernel_of<Arguments, name>(#name, threads);                 \
+      ::loom::cuda::emulated::kernel_of<Arguments, name>(#name, __VA_ARGS__);             \
   static const ::loom::cuda::emulated::RegisteredKernel name##_registered(name##_kernel); \
   static void name(const Arguments& arguments)
 
@@ -55,7 +55,7 @@ struct RegisteredKernel {
 
 /// `Arguments` lists its pointers with their lengths in elements (device/cuda/kernel_arguments.h).
 template <typename Arguments, void (*body)(const Arguments&)>
-Kernel kernel_of(const char* name, unsigned threads) {
+Kernel kernel_of(const char* name, unsigned threads, unsigned = 1) {
   static_assert(std::is_trivially_copyable_v<Arguments>);
   return {name, sizeof(Arguments), threads,
           [](const void* arguments) { body(*static_cast<const Arguments*>(arguments)); },
