@@ -3,7 +3,8 @@
 include(CMakePackageConfigHelpers)
 set(WEFT_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 
-install(FILES include/weft/weft.h include/weft/weft_forecast.h include/weft/weft_mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft)
+install(FILES include/weft/weft.h include/weft/weft_cuda.h include/weft/weft_forecast.h include/weft/weft_mpi.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft)
 install(TARGETS weft weft_static EXPORT weft-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -8,10 +8,12 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/on_device.h"
+
 namespace loom::ops::LOOM_ISA {
 
 /// e^x for -87 ≤ x ≤ 88. NaN gives NaN: its bits make no exponent, so they are added without a sign.
-inline float exp_within(float x) {
+LOOM_ON_DEVICE inline float exp_within(float x) {
   const float shifted = x * 1.44269504f + 12582912.0f;  // 1.5 · 2²³: the sum has the integer in its low bits
   const float n = shifted - 12582912.0f;
   float r = x - n * 0.693359375f;  // ln 2 in two parts, the first exact in few bits
@@ -29,26 +31,26 @@ inline float exp_within(float x) {
 }
 
 /// e^x; from e^-87 down it stays at 1.6e-38 instead of 0. NaN gives NaN.
-inline float exp_of(float x) {
+LOOM_ON_DEVICE inline float exp_of(float x) {
   x = x < -87.0f ? -87.0f : x;
   x = x > 88.0f ? 88.0f : x;
   return exp_within(x);
 }
-inline double exp_of(double x) { return std::exp(x); }
+LOOM_ON_DEVICE inline double exp_of(double x) { return std::exp(x); }
 
 /// Where an exponential is a factor of something, x stops at ±60, and e^-60 = 8.8e-27 stands for 0. Compilers
 /// compute what follows from such a limit beside what follows from x, for every element, and choose at the
 /// end: with e^-88 that would be subnormal numbers, which cost more than a hundred cycles each.
-inline float limited(float x) {
+LOOM_ON_DEVICE inline float limited(float x) {
   x = x < -60.0f ? -60.0f : x;
   return x > 60.0f ? 60.0f : x;
 }
 
-inline float sigmoid_of(float x) { return 1.0f / (1.0f + exp_within(limited(-x))); }
-inline double sigmoid_of(double x) { return 1.0 / (1.0 + exp_of(-x)); }
+LOOM_ON_DEVICE inline float sigmoid_of(float x) { return 1.0f / (1.0f + exp_within(limited(-x))); }
+LOOM_ON_DEVICE inline double sigmoid_of(double x) { return 1.0 / (1.0 + exp_of(-x)); }
 
 /// The normal distribution's cumulative function Φ(x). fp32: Abramowitz and Stegun, 7.1.26.
-inline float normal_cdf(float x) {
+LOOM_ON_DEVICE inline float normal_cdf(float x) {
   const float z = std::fabs(x) * 0.70710678f;
   const float t = 1.0f / (1.0f + 0.3275911f * z);
   float p = 1.061405429f;
@@ -59,6 +61,6 @@ inline float normal_cdf(float x) {
   const float tail = 0.5f * p * t * exp_within(limited(-z * z));
   return x < 0 ? tail : 1.0f - tail;
 }
-inline double normal_cdf(double x) { return 0.5 * std::erfc(-x * 0.70710678118654752440); }
+LOOM_ON_DEVICE inline double normal_cdf(double x) { return 0.5 * std::erfc(-x * 0.70710678118654752440); }
 
 }  // namespace loom::ops::LOOM_ISA

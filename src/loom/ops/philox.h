@@ -1,10 +1,13 @@
 // Philox4x32-10: random numbers as a function of a key and a counter, with no state (Salmon et al., "Parallel
 // Random Numbers: As Easy as 1, 2, 3", SC 2011). What is drawn for an element depends only on the key and on
 // the element's own number, so any split of the work and any recomputation see the same draw. The functions
-// are static: files for several instruction sets include them, and none may take another's copy.
+// are static: files for several instruction sets include them, and none may take another's copy. Kernels of GPUs
+// have them, too.
 #pragma once
 
 #include <cstdint>
+
+#include "base/on_device.h"
 
 namespace loom::ops {
 
@@ -24,7 +27,7 @@ constexpr uint32_t kPhiloxMultiplier0 = 0xD2511F53u, kPhiloxMultiplier1 = 0xCD9E
 constexpr uint32_t kPhiloxKeyStep0 = 0x9E3779B9u, kPhiloxKeyStep1 = 0xBB67AE85u;
 
 /// Four words for counter (block, step, site) under `key.seed`. Each block serves four elements.
-static inline Philox4 philox(RandomKey key, uint64_t block) {
+LOOM_ON_DEVICE static inline Philox4 philox(RandomKey key, uint64_t block) {
   uint32_t c0 = static_cast<uint32_t>(block), c1 = static_cast<uint32_t>(block >> 32);
   uint32_t c2 = key.step, c3 = key.site;
   uint32_t k0 = static_cast<uint32_t>(key.seed), k1 = static_cast<uint32_t>(key.seed >> 32);
@@ -44,17 +47,17 @@ static inline Philox4 philox(RandomKey key, uint64_t block) {
 }
 
 /// A word for element `index`.
-static inline uint32_t random_word(RandomKey key, uint64_t index) {
+LOOM_ON_DEVICE static inline uint32_t random_word(RandomKey key, uint64_t index) {
   return philox(key, index / 4).word[index % 4];
 }
 
 /// Uniform in (0, 1), never 0 or 1.
-static inline float uniform(uint32_t word) {
+LOOM_ON_DEVICE static inline float uniform(uint32_t word) {
   return (static_cast<float>(word >> 9) + 0.5f) * (1.0f / 8388608.0f);
 }
 
 /// A word below this is dropped: probability `p` of all 2³² words.
-static inline uint32_t drop_threshold(float p) {
+LOOM_ON_DEVICE static inline uint32_t drop_threshold(float p) {
   return static_cast<uint32_t>(static_cast<double>(p) * 4294967296.0);
 }
 

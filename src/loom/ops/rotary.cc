@@ -1,7 +1,6 @@
 // Rotary position embedding. A rotation's gradient is the rotation back, so one function does both.
-#include <cmath>
-
 #include "ops/cpu.h"
+#include "ops/rotary_angle.h"
 
 namespace loom::ops::LOOM_ISA {
 namespace {
@@ -14,8 +13,7 @@ void rotary(Workers& workers, const RotaryShape& s, T* qkv, bool back) {
     A* cosine = reinterpret_cast<A*>(workers.scratch(worker, sizeof(A) * 2 * pairs));
     A* sine = cosine + pairs;
     for (int64_t p = 0; p < pairs; ++p) {
-      const double turn = std::pow(static_cast<double>(s.base), -2.0 * static_cast<double>(p) / s.dims);
-      const double angle = static_cast<double>(s.first_position + token) * turn;
+      const double angle = rotary_angle(s.base, s.first_position + token, p, s.dims);
       cosine[p] = static_cast<A>(std::cos(angle));
       sine[p] = static_cast<A>(back ? -std::sin(angle) : std::sin(angle));
     }

@@ -33,4 +33,45 @@ int fake_cuda_file_behind(const void* device, uint64_t bytes, uint64_t* offset);
 /// Where the bytes of device memory are in this process, until it is freed: for what stands in for kernels.
 /// NULL for what is no device memory.
 void* fake_cuda_bytes_behind(const void* device);
+
+// ---- For libraries that stand in for kernels of others
+
+/// Memory that a piece of work uses.
+struct FakeCudaAccess {
+  const void* address;
+  uint64_t bytes;
+  int written;
+};
+/// A launch of a kernel that was added: `arguments` is a copy of the kernel's struct, in which the addresses
+/// are those of the bytes behind device memory.
+struct FakeCudaLaunch {
+  const void* arguments;
+  unsigned grid[3], block[3], shared_bytes;
+};
+/// A kernel of any module. `pointers` calls visit(data, address of the pointer, bytes, written) for each
+/// pointer in `arguments`. `run` does a whole launch, on the thread of its stream.
+struct FakeCudaKernel {
+  const char* name;
+  uint64_t argument_bytes;
+  void (*pointers)(const FakeCudaKernel* kernel, void* arguments,
+                   void (*visit)(void* data, void** pointer, uint64_t bytes, int written), void* data);
+  void (*run)(const FakeCudaKernel* kernel, const FakeCudaLaunch* launch);
+  const void* own;  // of whoever adds it
+};
+/// `kernel` stays as it is until the process ends.
+void fake_cuda_add_kernel(const FakeCudaKernel* kernel);
+/// Queues work(data, where the bytes of each access are) on a stream. Memory that the device does not reach
+/// is an illegal address when the work's turn comes. What CUDA's cuLaunchKernel would return.
+int fake_cuda_submit(void* stream, const char* name, const FakeCudaAccess* accesses, int count,
+                     void (*work)(void* data, void* const* bytes), void* data);
+/// The work of a stream stands still until it is let go on.
+void fake_cuda_hold_stream(void* stream, int held);
+
+// ---- Races
+
+/// From now on (1) it is followed which work of streams comes after which, and what memory it uses.
+void fake_cuda_follow_races(int on);
+/// A sentence about the first two pieces of work that used the same memory, one of them writing, neither of
+/// them after the other; "" if there were none. It is forgotten.
+void fake_cuda_take_race(char* text, uint64_t bytes);
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cuda/fake_driver/control.h"
+#include "cuda/fake_driver/races.h"
 #include "cuda/fake_driver/thread_calls.h"
 
 using namespace fake;
@@ -94,7 +95,9 @@ FAKE_API int cuDeviceGetAttribute(int* value, int attribute, DeviceNumber device
   switch (attribute) {
     case kMultiprocessorCount: *value = World::instance().multiprocessors; break;
     case kUnifiedAddressing: *value = device != World::instance().unaddressed; break;
-    case kComputeCapabilityMajor: *value = 9; break;
+    case kComputeCapabilityMajor: *value = World::instance().capability / 10; break;
+    case kComputeCapabilityMinor: *value = World::instance().capability % 10; break;
+    case kMostSharedBytesOfBlock: *value = 227 << 10; break;  // of compute capability 9.0
     case kGpuDirectFlushOptions: *value = World::instance().flushes ? kFlushByHost : 0; break;
     default: *value = 0;
   }
@@ -265,10 +268,12 @@ FAKE_API int cuMemcpyAsync(DevicePointer to, DevicePointer from, size_t bytes, S
   if (!target.bytes || !source.bytes) return kInvalidValue;
   if (pageable)
     if (const int forbidden = forbidden_in_capture(stream)) return forbidden;
+  note_accesses(stream, "a copy", {{to, bytes, true}, {from, bytes, false}});
   const int failed = submit(stream, [=] { std::memmove(target.bytes, source.bytes, bytes); });
   if (pageable && !failed) {
     (void)world.enter("pageable copy");
     stream->synchronize();
+    host_waited_for(stream);
   }
   return failed;
 }
@@ -372,6 +377,7 @@ FAKE_API int cuStreamSynchronize(StreamHandle* handle) {
   if (!stream) return kInvalidHandle;
   if (const int forbidden = forbidden_in_capture(stream)) return forbidden;
   stream->synchronize();
+  host_waited_for(stream);
   return context->asynchronous_error.load();
 }
 FAKE_API int cuStreamGetCtx(StreamHandle* stream, ContextHandle** context) {
@@ -452,7 +458,10 @@ FAKE_API int cuEventQuery(EventHandle* event) {
   NEED_NO_CAPTURE();
   if (is_captured(event)) return kCapturedEvent;
   if (const int error = World::instance().context(event->ordinal)->asynchronous_error.load()) return error;
-  if (event->reached->load() == event->recorded.load()) return kSuccess;
+  if (event->reached->load() == event->recorded.load()) {
+    host_waited_for(event);
+    return kSuccess;
+  }
   ThreadCalls::mine().asked_in_vain();
   return kNotReady;
 }
@@ -461,59 +470,6 @@ FAKE_API int cuEventDestroy_v2(EventHandle* event) {
   forget(event);
   delete event;
   return kSuccess;
-}
-
-// ---- Kernels
-
-FAKE_API int cuModuleLoadData(ModuleHandle** module, const void* image) {
-  ENTER(cuModuleLoadData);
-  NEED_NO_CAPTURE();
-  NEED_CONTEXT();
-  constexpr uint32_t kFatBinary = 0xba55ed50;
-  uint32_t magic;
-  std::memcpy(&magic, image, sizeof magic);
-  if (magic != kFatBinary) return kInvalidImage;
-  if (!World::instance().kernels) return kNoBinaryForGpu;
-  static ModuleHandle loaded;
-  *module = &loaded;
-  return kSuccess;
-}
-FAKE_API int cuModuleGetLoadingMode(int* mode) {
-  ENTER(cuModuleGetLoadingMode);
-  const char* const asked = std::getenv("CUDA_MODULE_LOADING");
-  *mode = asked && std::string_view(asked) == "EAGER" ? kEagerLoading : kLazyLoading;
-  return kSuccess;
-}
-FAKE_API int cuModuleGetFunction(FunctionHandle** function, ModuleHandle*, const char* name) {
-  ENTER(cuModuleGetFunction);
-  *function = kernel_named(name);
-  return *function ? kSuccess : kNotFound;
-}
-FAKE_API int cuLaunchKernel(FunctionHandle* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                            unsigned block_x, unsigned block_y, unsigned block_z, unsigned,
-                            StreamHandle* handle, void** parameters, void** extra) {
-  ENTER(cuLaunchKernel);
-  NEED_CONTEXT();
-  StreamHandle* const stream = resolve(handle);
-  if (!stream) return kInvalidHandle;
-  if (!stream->had_kernels.exchange(true)) (void)World::instance().enter("stream with kernels");
-  if (grid_x == 0 || block_x == 0 || block_x > 1024 || grid_y * grid_z * block_y * block_z != 1 || extra)
-    return kInvalidValue;
-  const auto* first = static_cast<const char*>(parameters[0]);
-  const size_t bytes = std::min<size_t>(function->argument_bytes, 4096);  // CUDA takes no more
-  std::vector<uint64_t> arguments((bytes + 7) / 8);
-  std::memcpy(arguments.data(), first, bytes);
-  const uint64_t threads = uint64_t{grid_x} * block_x;
-  const int ordinal = context->ordinal;
-  std::atomic<unsigned>& largest = World::instance().largest_grid;
-  for (unsigned known = largest.load(); known < grid_x && !largest.compare_exchange_weak(known, grid_x);) {
-  }
-  if (function->start) return submit(stream, function->start(arguments.data(), ordinal));
-  return submit(stream, Piece([=] {
-                  if (World::instance().kernels_held.load()) return false;
-                  function->run(arguments.data(), ordinal, threads);
-                  return true;
-                }));
 }
 
 // ---- Control

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "cuda/fake_driver/entry.h"
+#include "cuda/fake_driver/races.h"
 
 using namespace fake;
 
@@ -155,7 +156,9 @@ int record(EventHandle* event, StreamHandle* stream) {
     if (stream->capture) return stream->capture->spoiled ? kStreamCaptureInvalidated : kSuccess;
   }
   const uint64_t serial = event->recorded.fetch_add(1) + 1;
-  stream->push([reached = event->reached, serial] {
+  note_record(event, stream);
+  stream->push([reached = event->reached, at = event->reached_at, serial] {
+    at->store(std::chrono::steady_clock::now());
     reached->store(serial);
     return true;
   });
@@ -276,6 +279,7 @@ FAKE_API int cuStreamWaitEvent(StreamHandle* handle, EventHandle* event, unsigne
       return stream->capture->spoiled ? kStreamCaptureInvalidated : kSuccess;
     }
   }
+  note_wait(event, stream);
   const uint64_t serial = event->recorded.load();
   return submit(stream, Piece([reached = event->reached, serial] { return reached->load() >= serial; }));
 }

@@ -5,10 +5,6 @@
 namespace fake {
 namespace {
 
-void illegal_address(int ordinal) {
-  World::instance().context(ordinal)->asynchronous_error.store(kIllegalAddress);
-}
-
 /// Whether all memory of a reduction is there; its addresses then are.
 bool resolve(ReduceArguments& arguments, size_t element_bytes, int ordinal) {
   const size_t bytes = arguments.count * element_bytes;
@@ -57,7 +53,9 @@ FunctionHandle* kernel_named(const std::string& name) {
 #undef WEFT_ENTRY
 #undef WEFT_MEAN_ENTRY
   auto found = kernels.find(name);
-  return found == kernels.end() ? plan_kernel_named(name) : &found->second;
+  if (found != kernels.end()) return &found->second;
+  FunctionHandle* const plan = plan_kernel_named(name);
+  return plan ? plan : added_kernel_named(name);
 }
 
 }  // namespace fake

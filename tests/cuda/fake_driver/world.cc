@@ -9,6 +9,7 @@
 #include <cstring>
 #include <random>
 
+#include "cuda/fake_driver/races.h"
 #include "cuda/fake_driver/thread_calls.h"
 
 namespace fake {
@@ -39,6 +40,8 @@ World::World()
       version(from_environment("FAKE_CUDA_VERSION", 13000)),
       unaddressed(from_environment("FAKE_CUDA_UNADDRESSED", -1)),
       multiprocessors(from_environment("FAKE_CUDA_MULTIPROCESSORS", 4)),
+      capability(from_environment("FAKE_CUDA_CAPABILITY", 90)),
+      memory_bytes(size_t(from_environment("FAKE_CUDA_MEMORY_MIB", 16384)) << 20),
       memops(from_environment("FAKE_CUDA_MEMOPS", 1) != 0),
       graph_memops(from_environment("FAKE_CUDA_GRAPH_MEMOPS", 1) != 0),
       kernels(from_environment("FAKE_CUDA_KERNELS", 1) != 0),
@@ -109,6 +112,7 @@ void World::synchronize_for(const char* function) {
 
 int World::allocate(size_t bytes, int ordinal, uintptr_t* address) {
   if (bytes == 0) return kInvalidValue;
+  if (bytes > memory_bytes - std::min(memory_bytes, allocated_on(ordinal))) return kOutOfMemory;
   const int fd = memfd_create("fake-device-memory", MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(to_pages(bytes))) != 0) return kOutOfMemory;
   const int failed = import({}, fd, bytes, ordinal, address);
@@ -162,6 +166,14 @@ int World::import(const Origin& origin, int fd, size_t bytes, int ordinal, uintp
   return kSuccess;
 }
 
+size_t World::allocated_on(int ordinal) {
+  const std::lock_guard guard(mutex);
+  size_t sum = 0;
+  for (const auto& [address, allocation] : allocations_)
+    if (allocation->ordinal == ordinal && !allocation->foreign) sum += allocation->bytes;
+  return sum;
+}
+
 uintptr_t World::freed_of(size_t bytes) {
   const std::lock_guard guard(mutex);
   for (const auto& [address, length] : freed_)
@@ -177,6 +189,7 @@ int World::free(uintptr_t address, bool foreign) {
   gone = found->second;
   if (foreign && --gone->opened > 0) return kSuccess;
   freed_[address] = gone->bytes;
+  forget_accesses(address, gone->bytes);
   allocations_.erase(found);
   return kSuccess;
 }
@@ -214,6 +227,11 @@ int World::unpin(void* memory, bool allocated) {
   return kSuccess;
 }
 
+bool World::is_held(StreamHandle* stream) {
+  const std::lock_guard guard(mutex);
+  return held_streams.contains(stream);
+}
+
 bool World::find_pinned(uintptr_t address, uintptr_t* base, Pinned* pinned) {
   const std::lock_guard guard(mutex);
   auto after = pinned_.upper_bound(address);
@@ -240,6 +258,10 @@ std::byte* bytes_for_kernel(const void* pointer, size_t bytes, int ordinal) {
   Pinned pinned;
   if (!world.find_pinned(address, &base, &pinned) || bytes > base + pinned.bytes - address) return nullptr;
   return reinterpret_cast<std::byte*>(address);
+}
+
+void illegal_address(int ordinal) {
+  World::instance().context(ordinal)->asynchronous_error.store(kIllegalAddress);
 }
 
 // ---- Calls
@@ -297,6 +319,7 @@ void StreamHandle::push(fake::Piece piece) {
       const fake::Piece next = std::move(work.front());
       work.pop_front();
       lock.unlock();
+      while (fake::World::instance().is_held(this)) usleep(100);
       fake::World::instance().pause();
       // After an error of the device nothing runs on it any more.
       const auto& broken = fake::World::instance().context(ordinal)->asynchronous_error;

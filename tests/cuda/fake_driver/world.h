@@ -24,6 +24,8 @@
 //   FAKE_CUDA_UNADDRESSED  this device has no addresses in common with the host; none
 //   FAKE_CUDA_FLUSH     0: a network's writes cannot be flushed (GPUDirect)
 //   FAKE_CUDA_DELAY_US  the longest delay of a piece of work; 20
+//   FAKE_CUDA_CAPABILITY 10 × major + minor of every device; 90
+//   FAKE_CUDA_MEMORY_MIB  what a device has; 16384
 //   FAKE_CUDA_MULTIPROCESSORS  of a device; 4. Each holds one block of the kernels whose blocks wait for each
 //   other
 #pragma once
@@ -31,6 +33,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -44,12 +47,15 @@
 #include <thread>
 #include <vector>
 
+#include "cuda/fake_driver/control.h"
 #include "cuda/fake_driver/graphs.h"
 #include "device/cuda/driver.h"
 
 namespace fake {
 
 using namespace weft::device::cuda;
+
+constexpr int kMostSharedBytesOfBlock = 97;  // an attribute that Weft does not ask for
 
 /// What was imported: whose, where the owner has it, and the owner's number of it.
 struct Origin {
@@ -105,6 +111,8 @@ struct StreamHandle {
 struct EventHandle {
   std::atomic<uint64_t> recorded{0};
   const std::shared_ptr<std::atomic<uint64_t>> reached = std::make_shared<std::atomic<uint64_t>>(0);
+  using Time = std::chrono::steady_clock::time_point;
+  const std::shared_ptr<std::atomic<Time>> reached_at = std::make_shared<std::atomic<Time>>();
   std::shared_ptr<fake::Capture> capture;  // that it was last recorded in
   std::vector<size_t> nodes;
   int ordinal = 0;
@@ -114,6 +122,9 @@ struct FunctionHandle {
   size_t argument_bytes;
   /// In place of run: for a kernel whose blocks may wait for each other.
   fake::Piece (*start)(const void* arguments, int ordinal) = nullptr;
+  /// In place of both: of a kernel that another library has added (control.h).
+  const FakeCudaKernel* added = nullptr;
+  unsigned shared_bytes = 48 << 10;  // that a launch may ask for
 };
 struct ModuleHandle {};
 }  // namespace weft::device::cuda
@@ -124,7 +135,8 @@ class World {
  public:
   static World& instance();
 
-  int devices, version, unaddressed, multiprocessors;
+  int devices, version, unaddressed, multiprocessors, capability;
+  size_t memory_bytes;  // of a device
   bool memops, graph_memops, kernels, ipc, peers, flushes, remaps, synchronizing_frees;
   unsigned delay_us;
   std::atomic<bool> initialized{false}, kernels_held{false};
@@ -136,6 +148,7 @@ class World {
 
   // Memory.
   int allocate(size_t bytes, int ordinal, uintptr_t* address);
+  size_t allocated_on(int ordinal);
   /// Maps what another process has allocated; once more, where it is mapped already. Refuses what overlaps
   /// with other memory of that process that is mapped: the owner must have freed that.
   int import(const Origin& origin, int fd, size_t bytes, int ordinal, uintptr_t* address);
@@ -147,6 +160,7 @@ class World {
   uintptr_t freed_of(size_t bytes);
   void pin(void* memory, size_t bytes, bool allocated);
   int unpin(void* memory, bool allocated);
+  bool is_held(StreamHandle* stream);
 
   /// Counts a call, and says what it shall fail with: 0 if with nothing.
   int enter(const char* function);
@@ -158,7 +172,7 @@ class World {
   void synchronize_for(const char* function);
 
   std::mutex mutex;
-  std::set<StreamHandle*> streams;
+  std::set<StreamHandle*> streams, held_streams;
 
  private:
   World();
@@ -182,5 +196,9 @@ std::byte* bytes_for_kernel(const void* address, size_t bytes, int ordinal);
 /// The kernel of that name, or null.
 FunctionHandle* kernel_named(const std::string& name);
 FunctionHandle* plan_kernel_named(const std::string& name);
+FunctionHandle* added_kernel_named(const std::string& name);
+
+/// The device's work ends with CUDA_ERROR_ILLEGAL_ADDRESS.
+void illegal_address(int ordinal);
 
 }  // namespace fake

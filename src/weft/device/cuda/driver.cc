@@ -121,6 +121,7 @@ Status load(Driver& d) {
                 "CUDA's driver cannot be loaded ({}): install NVIDIA's driver, or name its library in "
                 "WEFT_CUDA_LIBRARY",
                 dlerror());
+  d.library = library;
   Binder bind(library);
   bind_devices(bind, d);
   if (d.driver_get_version) (void)d.driver_get_version(&d.version);

@@ -115,7 +115,8 @@ inline constexpr int kDmaBufHandle = 1;
 /// The driver's functions without their prefix. A function that driver.cc binds as optional is null if this
 /// driver does not have it.
 struct Driver {
-  int version = 0;  // 1000 × major + 10 × minor: the CUDA version that the driver is for
+  void* library = nullptr;  // dlopen's
+  int version = 0;          // 1000 × major + 10 × minor: the CUDA version that the driver is for
 
   int (*init)(unsigned flags);
   int (*driver_get_version)(int* version);

@@ -1,0 +1,91 @@
+// Arguments of attention's kernels, and the sizes of their tiles, which the launch needs as well.
+//
+// Forward is one kernel. Backward is three: attention_delta, then dK and dV by tiles of keys
+// (attention_backward_keys), and dQ by tiles of queries (attention_backward_queries). The last two make the
+// probabilities again from lse, each for itself, so that no sum needs atomics: the same bits in every run.
+#pragma once
+
+#include <cstdint>
+
+#include "device/cuda/kernels/primitives.h"
+#include "ops/philox.h"
+
+namespace loom::cuda {
+
+/// As ops::AttentionShape, where a field has no comment. T is the kernel's type, C = heads · head_size.
+struct AttentionArguments {
+  const std::byte* qkv;     // [B, S, 3C] of T
+  std::byte* out;           // [B, S, C] of T; forward only
+  float* lse;               // [B, heads, S]; written by forward, read by backward
+  const std::byte* dout;    // [B, S, C] of T; backward only, as delta and dqkv
+  const float* delta;       // [B, heads, S]
+  std::byte* dqkv;          // [B, S, 3C] of T
+  const int32_t* lengths;   // [B], or null
+  uint64_t first_drawn;     // dropout.first
+  ops::RandomKey key;       // of the dropout
+  uint32_t drop_threshold;  // 0: no dropout
+  float keep;               // 1 / (1 - probability)
+  uint32_t batch, tokens, heads, head_size;
+  uint32_t first_head, all_heads;
+  uint32_t window;
+  uint32_t causal, alibi;  // 0 or 1
+  float scale;
+  uint32_t element_bytes;
+  uint32_t in_chunks;  // 1: each head's row is whole, aligned chunks of 16 bytes, in every array of T
+
+  /// Those of arrays that this launch does not have are null.
+  template <typename Visit>
+  void pointers(Visit&& visit) {
+    const int64_t rows = int64_t{batch} * tokens * heads, bytes = rows * head_size * element_bytes;
+    visit(qkv, 3 * bytes);
+    visit(out, out != nullptr ? bytes : 0);
+    visit(lse, rows);
+    visit(dout, dout != nullptr ? bytes : 0);
+    visit(delta, delta != nullptr ? rows : 0);
+    visit(dqkv, dqkv != nullptr ? 3 * bytes : 0);
+    visit(lengths, lengths != nullptr ? int64_t{batch} : 0);
+  }
+};
+
+/// Head sizes that have kernels; others take the next larger one's, with zeros behind their end.
+inline constexpr int kAttentionHeads[] = {64, 96, 128, 256};
+
+/// Tiles of one kernel. A block has `kRows` rows, of queries or (in attention_backward_keys) of keys, which
+/// stay in shared memory; each warp has `kRowTiles` times 16 of them. Tiles of `kStreamed` rows of the other
+/// kind go by, two stages of them. `kColumns` of the head's elements are a block's share of its output.
+template <typename T, int head, int row_tiles, int warps, int streamed, int columns = head>
+struct AttentionTiles {
+  using Element = T;
+  static constexpr int kHead = head, kRowTiles = row_tiles, kWarps = warps, kStreamed = streamed;
+  static constexpr int kColumns = columns, kThreads = 32 * warps, kRows = 16 * row_tiles * warps;
+  static constexpr int kShares = head / columns;  // blocks that share a tile's rows
+  static constexpr bool kIsFp32 = sizeof(T) == 4;
+  static constexpr int kResident = kRows * head, kStage = streamed * head;  // elements of one tile
+  /// fp32: the probabilities of each warp, on their way from sums to factors.
+  static constexpr int kScratch = kIsFp32 ? kRows * streamed : 0;
+  /// Bytes with `resident` tiles, and `statistics` floats for each streamed row.
+  static constexpr size_t shared_bytes(int resident, int statistics) {
+    return (static_cast<size_t>(resident) * kResident + 4 * kStage) * sizeof(T) +
+           (2 * static_cast<size_t>(statistics) * kStreamed + kScratch) * sizeof(float);
+  }
+};
+
+// Chosen so that no kernel spills registers (cuda_kernels.registers checks it). Nobody has timed them: two
+// tiles of rows in a warp halve what it reads of shared memory, one leaves room for more blocks.
+template <typename T, int head>
+struct AttentionForwardTiles : AttentionTiles<T, head, head == 256 ? 1 : 2, 4, head == 64 ? 64 : 32> {};
+template <int head>
+struct AttentionForwardTiles<float, head> : AttentionTiles<float, head, 1, head == 256 ? 2 : 4, 16> {};
+
+template <typename T, int head>
+struct AttentionQueriesTiles : AttentionTiles<T, head, head == 64 ? 2 : 1, 4, head == 256 ? 16 : 32> {};
+template <int head>
+struct AttentionQueriesTiles<float, head> : AttentionTiles<float, head, 1, head == 256 ? 2 : 4, 16> {};
+
+template <typename T, int head>
+struct AttentionKeysTiles : AttentionTiles<T, head, 1, 4, head == 256 ? 16 : 32, head == 256 ? 128 : head> {};
+template <int head>
+struct AttentionKeysTiles<float, head>
+    : AttentionTiles<float, head, 1, head == 256 ? 2 : 4, 16, head == 256 ? 128 : head> {};
+
+}  // namespace loom::cuda

@@ -1,0 +1,207 @@
+// Embeddings of tokens and positions, forward and backward, and rotary embeddings.
+#include "device/cuda/kernels/embedding.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "cuda_kernels/launch.h"
+#include "device/cuda/kernels/embedding_gradient.h"
+#include "device/cuda/kernels/rotary.h"
+#include "device/cuda/kernels/token_order.h"
+
+namespace loom::cuda {
+namespace {
+
+using namespace loom::testing;
+
+LOOM_TYPED_KERNEL_SUITE(EmbeddingKernel);
+LOOM_TYPED_KERNEL_SUITE(PositionKernel);
+LOOM_TYPED_KERNEL_SUITE(RotaryKernel);
+
+/// Every other token is the same: its run goes on through many pieces.
+std::vector<int32_t> tokens_of(int64_t rows, int64_t vocabulary, uint32_t seed) {
+  std::minstd_rand random(seed);
+  std::vector<int32_t> token(static_cast<size_t>(rows));
+  for (size_t i = 0; i < token.size(); ++i)
+    token[i] =
+        i % 2 == 0 ? static_cast<int32_t>(vocabulary / 2) : static_cast<int32_t>(random() % vocabulary);
+  return token;
+}
+
+TYPED_TEST(EmbeddingKernel, ForwardIsTheCpus) {
+  using T = TypeParam;
+  Workers workers(1);
+  constexpr int64_t kRows = 10, kTokens = 4, kVocabulary = 7;
+  for (const int64_t width : {1, 24, 77, 2056})
+    for (const bool has_more : {false, true}) {
+      std::vector<int32_t> token = tokens_of(kRows, kVocabulary, 1);
+      const Doubles wte = held<T>(random_values(kVocabulary * width, 1)),
+                    type = held<T>(random_values(width, 3));
+      const Doubles wpe = held<T>(random_values(kTokens * width, 2));
+      Doubles y(static_cast<size_t>(kRows * width));
+      ops::operators<double>().embedding_forward(
+          workers, token.data(), wte.data(), has_more ? wpe.data() : nullptr,
+          has_more ? type.data() : nullptr, y.data(), kRows, kTokens, width);
+      const Doubles got = in_every_order([&](unsigned seed) {
+        Elements<T> e(wte), p(wpe), t(type), to(kRows * width);
+        launch(std::string("loom_embedding_") + kTypeName<T>,
+               EmbeddingArguments<T>{token.data(),
+                                     e.data(),
+                                     has_more ? p.data() : nullptr,
+                                     has_more ? t.data() : nullptr,
+                                     to.data(),
+                                     kRows,
+                                     kTokens,
+                                     width,
+                                     {0, kVocabulary}},
+               seed);
+        return to.doubles();
+      });
+      EXPECT_LT(error_of(got, y), kTolerance<T>) << width;
+    }
+}
+
+TYPED_TEST(EmbeddingKernel, TokensOfOtherRanksAreZero) {
+  using T = TypeParam;
+  Workers workers(1);
+  constexpr int64_t kRows = 9, kWidth = 40;
+  constexpr ops::VocabularyRange kOwn{3, 5};
+  std::vector<int32_t> token = {0, 2, 3, 7, 8, 5, 11, 4, 7};
+  const Doubles wte = held<T>(random_values(kOwn.count * kWidth, 1));
+  Doubles y(kRows * kWidth);
+  ops::operators<double>().split_embedding_forward(workers, token.data(), wte.data(), kOwn, y.data(), kRows,
+                                                   kWidth);
+  Elements<T> e(wte), to(kRows * kWidth);
+  launch(
+      std::string("loom_embedding_") + kTypeName<T>,
+      EmbeddingArguments<T>{token.data(), e.data(), nullptr, nullptr, to.data(), kRows, kRows, kWidth, kOwn},
+      0);
+  EXPECT_EQ(to.doubles(), y);
+}
+
+/// The order by the kernels, digit by digit.
+std::vector<int32_t> order_of(std::vector<int32_t> token, const ops::VocabularyRange& own, unsigned seed) {
+  TokenOrderArguments a{token.data(), nullptr, nullptr, nullptr, static_cast<int64_t>(token.size()), own, 0};
+  std::vector<int32_t> places(static_cast<size_t>(kDigits * a.tiles()), -1), before, after(token.size(), -1);
+  a.places = places.data();
+  for (a.digit = 0; a.digit < TokenOrderArguments::digits(own); ++a.digit) {
+    a.before = a.digit == 0 ? nullptr : before.data();
+    a.after = after.data();
+    launch("loom_count_digits", a.shape_of_tiles(), a, seed);
+    launch("loom_find_places", a.shape_of_scan(), a, seed);
+    launch("loom_place_rows", a.shape_of_tiles(), a, seed);
+    before = after;
+  }
+  return before;
+}
+
+TEST(TokenOrderKernels, SortStably) {
+  for (const auto& [rows, own, vocabulary] :
+       {std::tuple<int64_t, ops::VocabularyRange, int64_t>{1, {0, 5}, 5},
+        {257, {0, 255}, 255},
+        {300, {0, 256}, 256},
+        {700, {0, 70000}, 70000},
+        {300, {10, 30}, 60}}) {
+    const std::vector<int32_t> token = tokens_of(rows, vocabulary, 5);
+    std::vector<int32_t> wanted(token.size());
+    std::iota(wanted.begin(), wanted.end(), 0);
+    const auto key = [&](int32_t row) { return own.has(token[row]) ? token[row] : vocabulary; };
+    std::stable_sort(wanted.begin(), wanted.end(), [&](int32_t a, int32_t b) { return key(a) < key(b); });
+    for (unsigned seed = 0; seed <= emulated::kOrders; ++seed) EXPECT_EQ(order_of(token, own, seed), wanted);
+  }
+}
+
+TYPED_TEST(EmbeddingKernel, GradientIsTheCpus) {
+  using T = TypeParam;
+  Workers workers(1);
+  for (const auto& [rows, width, own, vocabulary] :
+       {std::tuple<int64_t, int64_t, ops::VocabularyRange, int64_t>{1, 8, {0, 4}, 4},
+        {32, 16, {0, 2}, 2},
+        {33, 77, {0, 1}, 1},
+        {200, 24, {0, 9}, 9},
+        {150, 16, {5, 9}, 20},
+        {90, 2056, {0, 3}, 3}}) {
+    std::vector<int32_t> token = tokens_of(rows, vocabulary, 6);
+    const Doubles dy = held<T>(random_values(rows * width, 1)),
+                  before = held<float>(random_values(own.count * width, 2));
+    Doubles wanted(before);
+    ops::operators<double>().split_embedding_backward(workers, token.data(), dy.data(), own, wanted.data(),
+                                                      rows, width);
+    const Doubles got = in_every_order([&](unsigned seed) {
+      std::vector<int32_t> order = order_of(token, own, 0);
+      Elements<T> from(dy);
+      Elements<float> dwte(before);
+      EmbeddingGradientArguments<T> a{token.data(), order.data(), from.data(), dwte.data(),
+                                      nullptr,      rows,         width,       own};
+      Elements<float> sums(a.pieces() * 2 * width);
+      a.sums = sums.data();
+      launch(std::string("loom_embedding_gradient_") + kTypeName<T>, a, seed);
+      launch(std::string("loom_embedding_gradient_runs_") + kTypeName<T>, a, seed);
+      return dwte.doubles();
+    });
+    EXPECT_LT(error_of(got, wanted), kTolerance<float>) << rows << " of " << width;
+  }
+}
+
+TYPED_TEST(PositionKernel, ForwardAndBackwardAreTheCpus) {
+  using T = TypeParam;
+  Workers workers(1);
+  constexpr int64_t kRows = 11, kTokens = 4;
+  for (const int64_t first : {0, 3, 6})
+    for (const int64_t width : {1, 24, 77, 2056}) {
+      const Doubles x = held<T>(random_values(kRows * width, 1)),
+                    wpe = held<T>(random_values(kTokens * width, 2));
+      const Doubles before = held<float>(random_values(kTokens * width, 3));
+      Doubles y(x.size()), dwpe(before);
+      ops::operators<double>().position_forward(workers, x.data(), wpe.data(), y.data(), first, kRows,
+                                                kTokens, width);
+      ops::operators<double>().position_backward(workers, x.data(), dwpe.data(), first, kRows, kTokens,
+                                                 width);
+      const Doubles got = in_every_order([&](unsigned seed) {
+        Elements<T> in(x), p(wpe), dy(x), apart(kRows * width);
+        Elements<float> d(before);
+        PositionArguments<T> a{in.data(), p.data(), apart.data(), first, kRows, kTokens, width};
+        launch(std::string("loom_position_") + kTypeName<T>, a, seed);
+        a.y = in.data();  // in place
+        launch(std::string("loom_position_") + kTypeName<T>, a, seed);
+        EXPECT_EQ(in.doubles(), apart.doubles());
+        launch(std::string("loom_position_gradient_") + kTypeName<T>,
+               PositionGradientArguments<T>{dy.data(), d.data(), first, kRows, kTokens, width}, seed);
+        return joined(in.doubles(), d.doubles());
+      });
+      EXPECT_LT(error_of(part(got, 0, kRows * width), y), kTolerance<T>) << width;
+      EXPECT_LT(error_of(part(got, kRows * width, kTokens * width), dwpe), kTolerance<float>) << width;
+    }
+}
+
+TYPED_TEST(RotaryKernel, IsTheCpus) {
+  using T = TypeParam;
+  Workers workers(1);
+  for (const bool interleaved : {false, true})
+    for (const bool back : {false, true})
+      for (const auto& [head_size, dims] :
+           {std::pair<int64_t, int64_t>{2, 2}, {20, 10}, {64, 16}, {96, 96}}) {
+        const ops::RotaryShape shape{2, 5, 3, head_size, dims, interleaved, 10000, 7};
+        const int64_t rows = shape.batch * shape.tokens, n = rows * 3 * shape.heads * head_size;
+        const Doubles qkv = held<T>(random_values(n, 1));
+        Doubles wanted(qkv);
+        ops::operators<double>().rotary(workers, shape, wanted.data(), back);
+        const Doubles got = in_every_order([&](unsigned seed) {
+          Elements<T> x(qkv);
+          Elements<float> turns(shape.tokens * dims);
+          launch("loom_rotary_turns",
+                 RotaryTurnsArguments{turns.data(), shape.tokens, dims, shape.first_position, shape.base},
+                 seed);
+          launch(std::string("loom_rotary_") + kTypeName<T>,
+                 RotaryArguments<T>{x.data(), turns.data(), rows, shape.tokens, shape.heads, head_size, dims,
+                                    interleaved, back},
+                 seed);
+          return x.doubles();
+        });
+        EXPECT_LT(error_of(got, wanted), kTolerance<T>) << head_size;
+      }
+}
+
+}  // namespace
+}  // namespace loom::cuda
