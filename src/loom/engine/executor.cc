@@ -7,6 +7,7 @@
 #include "ops/gemm.h"
 #include "ops/tables.h"
 #include "program/generate.h"
+#include "program/steps.h"
 #include "program/verify.h"
 
 namespace loom::engine {
@@ -23,10 +24,8 @@ Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads
       workers_(threads),
       tensor_{job.tensor_degree, groups.coordinates().tensor},
       share_(job.share(tensor_.rank)),
-      compute_(job.spec, model::Share::whole(job.spec)),
-      split_(job.spec, share_),
-      masked_(job_.spec, share_, split_, job.targets),
-      classifier_(job.spec, share_),
+      recipes_(job.recipes(tensor_.rank)),
+      runner_(job.spec, share_),
       op_(ops::operators<T>()),
       tier_folder_(std::move(tier_folder)) {
   job_ = job;
@@ -43,21 +42,10 @@ Executor<T>::~Executor() {
 template <typename T>
 Status Executor<T>::prepare() {
   for_workers(workers_, ops::prepare_thread);  // or a late one would allocate in whatever step it first works
-  Result<std::vector<program::Program>> training = program::make_programs(job_, true),
-                                        evaluation = program::make_programs(job_, false);
-  LOOM_TRY(training.status());
-  LOOM_TRY(evaluation.status());
-  LOOM_TRY(program::verify_pipeline(*training).in("the programs of a step"));
-  LOOM_TRY(program::verify_pipeline(*evaluation).in("the programs of an evaluation"));
-  const size_t stage = static_cast<size_t>(groups_.coordinates().stage);
-  training_ = std::move((*training)[stage]);
-  evaluation_ = std::move((*evaluation)[stage]);
-  memory_ = program::plan_memory(training_);
-  evaluation_memory_ = program::plan_memory(evaluation_);
-  LOOM_TRY(program::verify(job_, training_, memory_).in("the program of a step"));
-  LOOM_TRY(program::verify(job_, evaluation_, evaluation_memory_).in("the program of an evaluation"));
-
-  const int64_t planned = std::max(memory_.bytes, evaluation_memory_.bytes);
+  LOOM_TRY(plan(program::Purpose::step, "a step", training_, memory_));
+  LOOM_TRY(plan(program::Purpose::evaluation, "an evaluation", evaluation_, evaluation_memory_));
+  LOOM_TRY(plan(program::Purpose::logits, "logits", logits_, logits_memory_));
+  const int64_t planned = std::max({memory_.bytes, evaluation_memory_.bytes, logits_memory_.bytes});
   const auto told_bytes = static_cast<int64_t>(told() * sizeof(double)) * (groups_.ranks() + 1);
   Result<Arena> arena = Arena::create(planned + told_bytes, groups_);
   LOOM_TRY(arena.status());
@@ -78,16 +66,31 @@ Status Executor<T>::prepare() {
     LOOM_TRY(tier.status());
     tier_ = tier.take();
   }
-  tickets_.resize(std::max(training_.instructions.size(), evaluation_.instructions.size()));
+  tickets_.resize(std::max(
+      {training_.instructions.size(), evaluation_.instructions.size(), logits_.instructions.size()}));
+  for (const model::Recipe* recipe :
+       {&recipes_.embedding, &recipes_.block, &recipes_.loss, &recipes_.evaluation, &recipes_.logits})
+    exchanged_.resize(std::max(exchanged_.size(), recipe->arrays.size()));
   issued_.assign(lanes + 1, 0);
   over_.assign(lanes + 1, 0);
   timeline_.resize(training_.instructions.size());
   ordered_losses_.resize(static_cast<size_t>(job_.microbatches) * job_.data_degree());
-  if (job_.spec.task == model::Task::classification) scores_.resize(static_cast<size_t>(job_.spec.labels));
   find_state();
   find_held_by_all();
   find_norms();
   return {};
+}
+
+/// Makes and verifies the programs of all stages, and keeps this rank's.
+template <typename T>
+Status Executor<T>::plan(program::Purpose purpose, const char* what, program::Program& program,
+                         program::MemoryPlan& memory) {
+  Result<std::vector<program::Program>> programs = program::make_programs(job_, purpose);
+  LOOM_TRY(programs.status());
+  LOOM_TRY(program::verify_pipeline(*programs).in(fmt::format("the programs of {}", what)));
+  program = std::move((*programs)[static_cast<size_t>(groups_.coordinates().stage)]);
+  memory = program::plan_memory(program);
+  return program::verify(job_, program, memory).in(fmt::format("the program of {}", what));
 }
 
 template <typename T>
@@ -98,6 +101,7 @@ model::Pass Executor<T>::pass_of(const Run& run, const Instruction& i) {
   pass.batch = job_.batch;
   pass.tokens = job_.tokens;
   pass.training = run.settings != nullptr;
+  pass.only_row = run.logits_row;
   if (pass.training) {
     pass.seed = run.settings->seed;
     pass.step = run.settings->step;
@@ -197,6 +201,7 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
     case Op::recompute:
     case Op::loss:
     case Op::evaluate:
+    case Op::logits:
     case Op::backward:
       LOOM_TRY(check_targets(instruction));
       compute(run, instruction);
@@ -235,59 +240,48 @@ void Executor<T>::clear_gaps(int unit, A* gradient) const {
 }
 
 template <typename T>
-void Executor<T>::compute(Run& run, const Instruction& i) {
-  if (stand_in_) return stand_in_(i);
-  const model::Unit& unit = units_[i.unit];
-  const model::Pass pass = pass_of(run, i);
-  const int32_t* token = tokens(i.microbatch).data();
-  const T* parameters = at<T>(run, i, Role::parameters);
-  std::byte* workspace = at<std::byte>(run, i, Role::workspace);
-  T* d = at<T>(run, i, Role::derivative);
-  A* gradient = at<A>(run, i, Role::gradient);
-  clear_gaps(i.unit, gradient);
-  clear_gaps(0, at<A>(run, i, Role::tied_gradient));
-  if (i.piece >= 0) return piece(run, i);
-  if (unit.kind == model::UnitKind::head) return head(run, i, pass);
-  if (unit.kind == model::UnitKind::embedding) {
-    const bool adds = std::any_of(i.uses.begin(), i.uses.end(), [](const program::Use& use) {
-      return use.role == Role::gradient && use.reads;
-    });
-    if (i.op == Op::backward)
-      compute_.embedding_backward(pass, parameters, token, d, gradient, adds, workspace);
-    else compute_.embedding_forward(pass, parameters, token, at<T>(run, i, Role::output), workspace);
-    return;
+model::Bound<T> Executor<T>::bind(Run& run, const Instruction& i) {
+  using model::Given;
+  model::Bound<T> bound;
+  bound.parameters = at<T>(run, i, Role::parameters);
+  bound.tied_parameters = at<T>(run, i, Role::tied_parameters);
+  bound.gradient = at<A>(run, i, Role::gradient);
+  bound.tied_gradient = at<A>(run, i, Role::tied_gradient);
+  bound.saved = at<std::byte>(run, i, Role::saved);
+  bound.workspace = at<std::byte>(run, i, Role::workspace);
+  bound.give(Given::input, at<T>(run, i, Role::input));
+  bound.give(Given::output, at<T>(run, i, Role::output));
+  bound.give(Given::derivative, at<T>(run, i, Role::derivative));
+  bound.give(Given::tokens, tokens(i.microbatch).data());
+  bound.give(Given::targets, targets(i.microbatch).data());
+  bound.give(Given::losses, token_losses_ + i.microbatch * rows());
+  bound.give(Given::right, losses_ + job_.microbatches + kRight);
+  bound.give(Given::logits, run.logits);
+  bound.exchanged = exchanged_.data();
+  for (const program::Use& use : i.uses) {
+    if (use.role == Role::gradient) bound.adds = use.reads;
+    if (use.array >= 0)
+      exchanged_[static_cast<size_t>(use.array)] =
+          arena_->data() + run.memory.offset[static_cast<size_t>(use.buffer)];
   }
-  const T* x = at<T>(run, i, Role::input);
-  std::byte* saved = at<std::byte>(run, i, Role::saved);
-  if (i.op == Op::backward) compute_.block_backward(pass, unit, parameters, x, saved, d, gradient, workspace);
-  else compute_.block_forward(pass, unit, parameters, x, saved, at<T>(run, i, Role::output), workspace);
+  if (run.settings != nullptr) bound.scale = loss_scale(run);
+  return bound;
 }
 
 template <typename T>
-void Executor<T>::head(Run& run, const Instruction& i, const model::Pass& pass) {
-  const model::Unit& unit = units_[i.unit];
-  const T *parameters = at<T>(run, i, Role::parameters), *embedding = at<T>(run, i, Role::tied_parameters);
-  const T* x = at<T>(run, i, Role::input);
-  std::byte* workspace = at<std::byte>(run, i, Role::workspace);
-  double* losses = token_losses_ + i.microbatch * rows();
-  const int32_t* target = targets(i.microbatch).data();
-  if (i.op == Op::loss) {
-    compute_.head_loss(pass, unit, parameters, embedding, x, target, loss_scale(run), losses,
-                       at<T>(run, i, Role::derivative), at<A>(run, i, Role::gradient),
-                       at<A>(run, i, Role::tied_gradient), workspace);
-  } else if (run.logits != nullptr) {
-    if (i.microbatch == 0)
-      compute_.head_logits(pass, unit, parameters, embedding, x, run.logits_row, run.logits->data(),
-                           workspace);
-    return;
-  } else {
-    compute_.head_evaluate(pass, unit, parameters, embedding, x, target, losses, workspace);
-    if (job_.spec.task == model::Task::classification)
-      note_right(i.microbatch, [&](int64_t row, A* scores) {
-        compute_.head_logits(pass, unit, parameters, embedding, x, row, scores, workspace);
-      });
+void Executor<T>::compute(Run& run, const Instruction& i) {
+  if (stand_in_) return stand_in_(i);
+  for (const program::Use& use : i.uses) {
+    if (!use.writes || use.reads) continue;
+    if (use.role == Role::gradient) clear_gaps(i.unit, at<A>(run, i, use.role));
+    if (use.role == Role::tied_gradient) clear_gaps(0, at<A>(run, i, use.role));
   }
-  note_loss(i.microbatch, losses, rows());
+  const model::Recipe& recipe = program::recipe_of(recipes_, i.unit, job_.units(), i.op);
+  const std::vector<model::Step>& steps = program::steps_of(recipe, i.op);
+  const auto first = static_cast<size_t>(i.first), last = static_cast<size_t>(i.last);
+  runner_.run(pass_of(run, i), units_[static_cast<size_t>(i.unit)], recipe,
+              std::span(steps).subspan(first, last - first), bind(run, i));
+  if ((i.op == Op::loss || i.op == Op::evaluate) && last == steps.size()) note_loss(i.microbatch);
 }
 
 template <typename T>
@@ -341,8 +335,8 @@ template <typename T>
 Result<std::vector<float>> Executor<T>::logits(int64_t row) {
   if (row < 0 || row >= rows())
     return fail(Code::invalid_argument, "row {} is not one of the {} of a microbatch", row, rows());
-  std::vector<float> values(job_.spec.outputs());
-  Run run{.program = evaluation_, .memory = evaluation_memory_, .logits_row = row, .logits = &values};
+  std::vector<float> values(static_cast<size_t>(job_.spec.outputs()));
+  Run run{.program = logits_, .memory = logits_memory_, .logits_row = row, .logits = values.data()};
   LOOM_TRY(this->run(run));
   const Status shared = share_logits(values);
   if (!shared.ok()) groups_.abort(shared);

@@ -9,10 +9,8 @@
 #include "engine/arena.h"
 #include "engine/engine.h"
 #include "engine/tier.h"
-#include "model/compute.h"
-#include "model/split_classifier.h"
-#include "model/split_compute.h"
-#include "model/split_masked.h"
+#include "model/runner.h"
+#include "program/generate.h"
 
 namespace loom::engine {
 
@@ -68,8 +66,8 @@ class Executor final : public Engine {
     const program::Program& program;
     const program::MemoryPlan& memory;
     const StepSettings* settings = nullptr;  // of training
-    int64_t logits_row = -1;                 // of evaluation: logits of this row instead of losses
-    std::vector<float>* logits = nullptr;
+    int64_t logits_row = -1;                 // of logits: the row of microbatch 0
+    float* logits = nullptr;
     StepResult result = {};
     Clock::time_point begin = {};
     double busy_seconds = 0;  // on lane 0, without waiting
@@ -79,6 +77,8 @@ class Executor final : public Engine {
     return std::chrono::duration<double>(end - begin).count();
   }
 
+  Status plan(program::Purpose purpose, const char* what, program::Program& program,
+              program::MemoryPlan& memory);
   Status run(Run& run);
   Status run_all(Run& run);
   Status execute(Run& run, const program::Instruction& instruction);
@@ -90,18 +90,10 @@ class Executor final : public Engine {
   void compute(Run& run, const program::Instruction& instruction);
   /// Operators write parameters' gradients only; what lies between and behind them would count in the norm.
   void clear_gaps(int unit, A* gradient) const;
-  void head(Run& run, const program::Instruction& instruction, const model::Pass& pass);
-  void piece(Run& run, const program::Instruction& instruction);
-  void head_piece(Run& run, const program::Instruction& instruction, const model::Pass& pass,
-                  const model::PieceArrays<T>& arrays);
+  /// Where the arrays of the instruction's recipe are.
+  model::Bound<T> bind(Run& run, const program::Instruction& instruction);
   Status check_targets(const program::Instruction& instruction);
-  void masked_piece(Run& run, const program::Instruction& instruction, const model::Pass& pass,
-                    model::PieceArrays<T> arrays);
-  void classifier_piece(Run& run, const program::Instruction& instruction, const model::Pass& pass,
-                        const model::PieceArrays<T>& arrays);
-  void note_loss(int microbatch, const double* losses, int64_t rows);
-  /// `classify` gives the scores of the sequence that a row of this microbatch begins.
-  void note_right(int microbatch, const std::function<void(int64_t row, A* scores)>& classify);
+  void note_loss(int microbatch);
   Status communicate(Run& run, const program::Instruction& instruction);
   Status transfer(Run& run, const program::Instruction& instruction);
   Status exchange(Run& run, const program::Instruction& instruction);
@@ -145,10 +137,9 @@ class Executor final : public Engine {
   Workers workers_;
   const model::TensorRank tensor_;
   const model::Share share_;
-  model::Compute<T> compute_;     // of units that one rank computes
-  model::SplitCompute<T> split_;  // of those that tensor ranks share
-  model::SplitMasked<T> masked_;
-  model::SplitClassifier<T> classifier_;
+  const model::Recipes recipes_;
+  model::Runner<T> runner_;
+  std::vector<std::byte*> exchanged_;  // of the instruction at hand: arrays by their numbers
   const ops::Operators<T>& op_;
   std::unique_ptr<Arena> arena_;
   std::string tier_folder_;
@@ -170,7 +161,6 @@ class Executor final : public Engine {
   double* losses_ = nullptr;            // at the arena's end: what this rank tells, then what all ranks told
   std::vector<double> ordered_losses_;  // by number of the microbatch
   std::vector<int32_t> lengths_;        // of the sequences of the microbatch at hand
-  std::vector<A> scores_;               // of the classes of a sequence
   int32_t* batch_ = nullptr;
   double* token_losses_ = nullptr;
 };

@@ -11,23 +11,13 @@ namespace loom::engine {
 
 using program::Instruction;
 
-/// The sum of a microbatch's losses, of its first `rows` rows.
+/// The sum of a microbatch's losses.
 template <typename T>
-void Executor<T>::note_loss(int microbatch, const double* losses, int64_t rows) {
+void Executor<T>::note_loss(int microbatch) {
+  const double* const losses = token_losses_ + microbatch * rows();
   double sum = 0;
-  for (int64_t row = 0; row < rows; ++row) sum += losses[row];
+  for (int64_t row = 0; row < rows(); ++row) sum += losses[row];
   losses_[microbatch] = sum;
-}
-
-/// Heads leave no logits behind; of the few rows that a classification's reads they are soon made again.
-template <typename T>
-void Executor<T>::note_right(int microbatch, const std::function<void(int64_t, A*)>& classify) {
-  double& right = losses_[static_cast<size_t>(job_.microbatches) + kRight];
-  for (int64_t row = 0; row < rows(); row += job_.tokens) {
-    classify(row, scores_.data());
-    const int64_t likeliest = std::max_element(scores_.begin(), scores_.end()) - scores_.begin();
-    if (likeliest == targets(microbatch)[static_cast<size_t>(row)]) ++right;
-  }
 }
 
 template <typename T>
@@ -160,13 +150,12 @@ void Executor<T>::optimize(Run& run, const Instruction& i) {
   }
 }
 
-#define LOOM_INSTANTIATE(T)                                                                   \
-  template void Executor<T>::note_loss(int, const double*, int64_t);                          \
-  template void Executor<T>::note_right(int, const std::function<void(int64_t, acc_t<T>*)>&); \
-  template void Executor<T>::find_norms();                                                    \
-  template Status Executor<T>::find_norm(Run&, const program::Instruction&);                  \
-  template double Executor<T>::sum_of_norms(const double*, int64_t) const;                    \
-  template Result<double> Executor<T>::mean_loss(Run*);                                       \
+#define LOOM_INSTANTIATE(T)                                                  \
+  template void Executor<T>::note_loss(int);                                 \
+  template void Executor<T>::find_norms();                                   \
+  template Status Executor<T>::find_norm(Run&, const program::Instruction&); \
+  template double Executor<T>::sum_of_norms(const double*, int64_t) const;   \
+  template Result<double> Executor<T>::mean_loss(Run*);                      \
   template void Executor<T>::optimize(Run&, const program::Instruction&);
 LOOM_INSTANTIATE(float)
 LOOM_INSTANTIATE(bf16)

@@ -1,5 +1,4 @@
-// Tensor parallelism: pieces of units, the exchanges between them, and the parameters that every tensor rank
-// holds.
+// Tensor parallelism: the exchanges between a unit's steps, and the parameters that every tensor rank holds.
 #include <algorithm>
 
 #include "engine/executor.h"
@@ -11,105 +10,18 @@ namespace loom::engine {
 using program::Instruction;
 using program::Op;
 
-template <typename T>
-void Executor<T>::piece(Run& run, const Instruction& i) {
-  const model::Unit& unit = units_[static_cast<size_t>(i.unit)];
-  const model::Pass pass = pass_of(run, i);
-  model::PieceArrays<T> a;
-  a.parameters = at<T>(run, i, Role::parameters);
-  a.tied_parameters = at<T>(run, i, Role::tied_parameters);
-  a.gradient = at<A>(run, i, Role::gradient);
-  a.tied_gradient = at<A>(run, i, Role::tied_gradient);
-  for (const program::Use& use : i.uses)
-    if (use.role == Role::gradient) a.add_gradient = use.reads;
-  a.x = at<T>(run, i, Role::input);
-  a.y = at<T>(run, i, Role::output);
-  a.d = at<T>(run, i, Role::derivative);
-  a.saved = at<std::byte>(run, i, Role::saved);
-  a.normed = at<T>(run, i, Role::normed);
-  a.incoming = at<T>(run, i, Role::incoming);
-  a.sum = at<T>(run, i, Role::sum);
-  a.logits = at<A>(run, i, Role::logits);
-  a.numbers = at<A>(run, i, Role::numbers);
-  a.all_numbers = at<A>(run, i, Role::all_numbers);
-  a.token = tokens(i.microbatch).data();
-  a.target = targets(i.microbatch).data();
-  a.loss = token_losses_ + i.microbatch * rows();
-  a.workspace = at<std::byte>(run, i, Role::workspace);
-  if (unit.kind == model::UnitKind::head) return head_piece(run, i, pass, a);
-  const bool backward = i.op == Op::backward;
-  if (unit.kind == model::UnitKind::embedding)
-    return backward ? split_.embedding().backward(pass, i.piece, a)
-                    : split_.embedding().forward(pass, i.piece, a);
-  return backward ? split_.block_backward(pass, unit, i.piece, a)
-                  : split_.block_forward(pass, unit, i.piece, a);
-}
-
-template <typename T>
-void Executor<T>::head_piece(Run& run, const Instruction& i, const model::Pass& pass,
-                             const model::PieceArrays<T>& a) {
-  if (job_.spec.task == model::Task::classification) return classifier_piece(run, i, pass, a);
-  if (job_.picks_rows()) return masked_piece(run, i, pass, a);
-  const model::Unit& unit = units_[static_cast<size_t>(i.unit)];
-  if (i.op == Op::loss) {
-    split_.head().step(pass, unit, i.piece, loss_scale(run), a);
-  } else {
-    split_.head().evaluate(pass, unit, i.piece, a);
-    // The norm of all rows is there from the second piece on.
-    if (run.logits != nullptr && i.piece == 1 && i.microbatch == 0)
-      split_.head().logits(pass, unit, a, run.logits_row, run.logits->data());
-  }
-  if (i.piece == 0 || i.piece % 2 == 1) return;
-  // Of the rows so far: the last pair's stays.
-  note_loss(i.microbatch, a.loss, std::min(rows(), i.piece / 2 * model::head_rows(share_, rows())));
-}
-
 /// The head picks as many rows as the job says; more than that would be left out without a word.
 template <typename T>
 Status Executor<T>::check_targets(const Instruction& i) {
-  if (!job_.picks_rows() || i.piece != 0 || (i.op != Op::loss && i.op != Op::evaluate)) return {};
+  if (job_.spec.task != model::Task::masked || job_.targets == 0 || i.first != 0 ||
+      (i.op != Op::loss && i.op != Op::evaluate))
+    return {};
   const std::span<int32_t> all = targets(i.microbatch);
   const int64_t count = std::count_if(all.begin(), all.end(), [](int32_t target) { return target >= 0; });
   if (count <= job_.batch * job_.targets) return {};
   return fail(Code::invalid_argument,
               "microbatch {} has {} targets, but the job has {} of each of {} sequences", i.microbatch, count,
               job_.targets, job_.batch);
-}
-
-template <typename T>
-void Executor<T>::masked_piece(Run& run, const Instruction& i, const model::Pass& pass,
-                               model::PieceArrays<T> a) {
-  const model::Unit& unit = units_[static_cast<size_t>(i.unit)];
-  if (i.op == Op::loss) {
-    masked_.head(pass, unit, i.piece, loss_scale(run), a);
-  } else {
-    a.only_row = run.logits_row;
-    masked_.head_evaluate(pass, unit, i.piece, a);
-    if (run.logits != nullptr && i.piece == 2 && i.microbatch == 0)
-      masked_.head_logits(pass, unit, a, run.logits->data());
-  }
-  const bool has_losses = i.buffer(Role::losses) >= 0;  // so far: the last pair's stay
-  if (has_losses) note_loss(i.microbatch, a.loss, rows());
-}
-
-template <typename T>
-void Executor<T>::classifier_piece(Run& run, const Instruction& i, const model::Pass& pass,
-                                   const model::PieceArrays<T>& a) {
-  const model::Unit& unit = units_[static_cast<size_t>(i.unit)];
-  const bool last = i.piece + 1 == model::kClassifierPieces;
-  if (i.op == Op::loss) {
-    classifier_.head(pass, unit, i.piece, loss_scale(run), a);
-  } else if (last && run.logits != nullptr) {
-    if (i.microbatch == 0) classifier_.logits(pass, unit, a, run.logits_row, run.logits->data());
-    return;
-  } else {
-    classifier_.evaluate(pass, unit, i.piece, a);
-    if (last)
-      note_right(i.microbatch,
-                 [&](int64_t row, A* scores) { classifier_.logits(pass, unit, a, row, scores); });
-  }
-  if (!last) return;
-  note_loss(i.microbatch, a.loss, rows());
 }
 
 template <typename T>
@@ -124,7 +36,8 @@ Status Executor<T>::exchange(Run& run, const Instruction& i) {
   if (i.buffer(Role::batch) >= 0) return gather_batch(stream);
   switch (i.op) {
     case Op::tensor_gather:  // rows or numbers: bytes, whatever they are
-      return from_weft(weftAllGather(from, to, bytes(Role::input), weftUint8, tensor, stream));
+      return from_weft(weftAllGather(from, to, bytes(Role::output) / static_cast<size_t>(job_.tensor_degree),
+                                     weftUint8, tensor, stream));
     case Op::tensor_all_reduce:
       return from_weft(
           weftAllReduce(to, to, bytes(Role::output) / sizeof(T), kType, weftSum, tensor, stream));
@@ -224,14 +137,7 @@ Status Executor<T>::share_logits(std::vector<float>& logits) const {
 }
 
 #define LOOM_INSTANTIATE(T)                                                                 \
-  template void Executor<T>::piece(Run&, const Instruction&);                               \
-  template void Executor<T>::head_piece(Run&, const Instruction&, const model::Pass&,       \
-                                        const model::PieceArrays<T>&);                      \
   template Status Executor<T>::check_targets(const Instruction&);                           \
-  template void Executor<T>::masked_piece(Run&, const Instruction&, const model::Pass&,     \
-                                          model::PieceArrays<T>);                           \
-  template void Executor<T>::classifier_piece(Run&, const Instruction&, const model::Pass&, \
-                                              const model::PieceArrays<T>&);                \
   template Status Executor<T>::exchange(Run&, const Instruction&);                          \
   template Status Executor<T>::gather_batch(weftStream_t);                                  \
   template void Executor<T>::find_held_by_all();                                            \
