@@ -1,19 +1,21 @@
 // The whole model, put together at rank 0: a piece of a unit at a time, for which whoever holds some of it
 // sends that, one rank after the other. So nobody has more of the model than its share and a piece.
+#include "engine/model_collector.h"
+
 #include <algorithm>
 #include <optional>
 
-#include "engine/executor.h"
 #include "model/hugging_face.h"
 
 namespace loom::engine {
+namespace {
 
 /// Reads whole units on rank 0, from the masters of the copy of the model that rank 0 holds a part of.
-template <typename T>
-class Executor<T>::Collector {
+class Collector {
  public:
-  explicit Collector(const Executor& executor) : executor_(executor) {
-    const Groups& groups = executor.groups_;
+  Collector(const RankContext& context, const std::function<HeldMaster(int unit)>& held)
+      : context_(context), held_(held) {
+    const Groups& groups = context.groups;
     const program::Layout& layout = groups.layout();
     rank_at_.resize(static_cast<size_t>(groups.ranks()));
     for (int rank = 0; rank < groups.ranks(); ++rank)
@@ -25,19 +27,20 @@ class Executor<T>::Collector {
 
   /// Whether this rank reads the unit with the others: it holds a part of it, or is rank 0.
   bool begin(const model::Unit& whole) {
-    const program::Job& job = executor_.job_;
-    stage_ = executor_.norms_[whole.index].stage;
-    if (!of_that_copy_ || (self_ != kRoot && executor_.groups_.coordinates().stage != stage_)) return false;
-    master_ = executor_.states_[whole.index].master;
-    shard_ = job.shard(executor_.units_[whole.index]);
+    const program::Job& job = context_.job;
+    const HeldMaster held = held_(whole.index);
+    stage_ = held.stage;
+    if (!of_that_copy_ || (self_ != kRoot && context_.groups.coordinates().stage != stage_)) return false;
+    master_ = held.master;
+    shard_ = job.shard(context_.units[static_cast<size_t>(whole.index)]);
     runs_ = model::runs_of_all(whole, job.tensor_degree);
     return true;
   }
 
   /// Elements [begin, begin + into.size()) of the unit's buffer, all of parameters, on rank 0.
   Status read(int64_t begin, std::span<float> into) {
-    for (int tensor = 0; tensor < executor_.job_.tensor_degree; ++tensor)
-      for (int member = 0; member < executor_.job_.degree; ++member)
+    for (int tensor = 0; tensor < context_.job.tensor_degree; ++tensor)
+      for (int member = 0; member < context_.job.degree; ++member)
         LOOM_TRY(take({tensor, member}, begin, into));
     return {};
   }
@@ -49,8 +52,8 @@ class Executor<T>::Collector {
   };
 
   int rank_of(Holder holder) const {
-    const int data = group_ * executor_.job_.degree + holder.member;
-    const int place = executor_.groups_.layout().place({data, stage_, holder.tensor});
+    const int data = group_ * context_.job.degree + holder.member;
+    const int place = context_.groups.layout().place({data, stage_, holder.tensor});
     return rank_at_[static_cast<size_t>(place)];
   }
 
@@ -92,11 +95,11 @@ class Executor<T>::Collector {
         std::copy_n(master_ + held, count, sent_.begin() + next);
         next += count;
       });
-      return executor_.groups_.send(std::as_bytes(std::span(sent_).first(static_cast<size_t>(next))), kRoot);
+      return context_.groups.send(std::as_bytes(std::span(sent_).first(static_cast<size_t>(next))), kRoot);
     }
     const int64_t all = for_parts_of(holder, begin, size, [](int64_t, int64_t, int64_t) {});
-    LOOM_TRY(executor_.groups_.receive(
-        std::as_writable_bytes(std::span(sent_).first(static_cast<size_t>(all))), rank));
+    LOOM_TRY(context_.groups.receive(std::as_writable_bytes(std::span(sent_).first(static_cast<size_t>(all))),
+                                     rank));
     for_parts_of(holder, begin, size, [&](int64_t at, int64_t, int64_t count) {
       std::copy_n(sent_.begin() + next, count, into.begin() + at);
       next += count;
@@ -104,36 +107,39 @@ class Executor<T>::Collector {
     return {};
   }
 
-  const Executor& executor_;
+  const RankContext& context_;
+  const std::function<HeldMaster(int unit)>& held_;
   std::vector<int> rank_at_;  // of each place
   int self_ = 0;
   int group_ = 0;              // partition group that has the copy of the model which rank 0 is of
   bool of_that_copy_ = false;  // this rank as well
   // Of the unit at hand.
   int stage_ = 0;
-  const A* master_ = nullptr;
+  const float* master_ = nullptr;
   int64_t shard_ = 0;
   std::vector<model::Run> runs_;
   std::vector<float> sent_;
 };
 
-template <typename T>
-Status Executor<T>::save_model(const std::string& folder) {
-  const bool writes = groups_.rank() == 0;
+}  // namespace
+
+Status save_model(const std::string& folder, const RankContext& context,
+                  const std::function<HeldMaster(int unit)>& held) {
+  const bool writes = context.groups.rank() == 0;
   std::optional<format::ModelWriter> writer;
   // Rank 0's failures must not leave the others with what they send: they are told at the end.
   Status status;
   if (writes) {
-    status = format::write_config(folder, model::config_of(job_.spec));
+    status = format::write_config(folder, model::config_of(context.job.spec));
     if (status.ok()) {
       Result<format::ModelWriter> created =
-          format::ModelWriter::create(folder, model::tensor_specs(whole_units_));
+          format::ModelWriter::create(folder, model::tensor_specs(context.whole_units));
       status = created.status();
       if (created.ok()) writer.emplace(created.take());
     }
   }
-  Collector collector(*this);
-  for (const model::Unit& unit : whole_units_) {
+  Collector collector(context, held);
+  for (const model::Unit& unit : context.whole_units) {
     if (!collector.begin(unit)) continue;
     Status read;
     const Status written = model::write_parameters(writer && status.ok() ? &*writer : nullptr, unit,
@@ -145,12 +151,7 @@ Status Executor<T>::save_model(const std::string& folder) {
     if (status.ok()) status = written;
   }
   if (writer && status.ok()) status = writer->finish();
-  return groups_.agree(status);
+  return context.groups.agree(status);
 }
-
-#define LOOM_INSTANTIATE(T) template Status Executor<T>::save_model(const std::string&);
-LOOM_INSTANTIATE(float)
-LOOM_INSTANTIATE(bf16)
-LOOM_INSTANTIATE(fp16)
 
 }  // namespace loom::engine
