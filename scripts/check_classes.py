@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the sizes of classes: check_classes.py [--all] [FOLDER].
 
-A class or struct below FOLDER (default: src/weft) has at most 40 functions and 20 members, and at most one `.cc` file defines its
+A class or struct below FOLDER (default: src/weft and src/loom) has at most 40 functions and 20 members, and at most one `.cc` file defines its
 functions. Prints each class that breaks a rule; with --all, the counts of every class. The exit code is 1 if a class breaks a rule.
 
 Every function that the class declares counts, but for deleted and defaulted ones, and every data member, but for constants (`static
@@ -19,6 +19,12 @@ EXCEPTIONS = {
     "weft::Settings": "one member for each setting",
     "weft::device::cuda::Driver": "one function for each of the CUDA driver's that Weft calls",
     "weft::nccl::Config": "NCCL's own structure, member for member",
+    "loom::model::ModelSpec": "one member for each choice that makes a model",
+    "loom::model::FamilyKeys": "one member for each key of config.json",
+    "loom::program::Job": "one member for each thing that determines a program",
+    "loom::train::Config::Parallel": "one member for each key",
+    "loom::text::BpeTokenizer": "what reads its files is a file of its own",
+    "loom::text::WordPieceTokenizer": "what reads its files is a file of its own",
 }
 
 NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|^[ \t]*#(?:[^\n]*\\\n)*[^\n]*|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)[LuU]?\'(?:\\.|[^\'\\\n])+\'',
@@ -118,9 +124,8 @@ def scan_class(text, path, scope, classes, definitions, owner):
             owner.members += [part.split("=")[0].split(":")[0].split()[-1] for part in plain.split(",")]
 
 
-def main():
-    arguments = [argument for argument in sys.argv[1:] if argument != "--all"]
-    root = Path(arguments[0] if arguments else Path(__file__).resolve().parent.parent / "src" / "weft")
+def check(root, show_all):
+    """What breaks the rules below one folder, and how many classes there are."""
     classes, definitions = {}, defaultdict(set)
     for path in sorted(root.rglob("*")):
         if path.suffix not in (".h", ".cc", ".cu"):
@@ -131,7 +136,7 @@ def main():
     for name, c in sorted(classes.items()):
         files = sorted(str(path) for path in definitions[name] if path.suffix == ".cc")
         said = f"{name} ({c.path}): {len(c.functions)} functions, {len(c.members)} members"
-        if "--all" in sys.argv:
+        if show_all:
             print(said)
         if name in EXCEPTIONS:
             continue
@@ -139,8 +144,20 @@ def main():
             wrong.append(said)
         if len(files) > 1:
             wrong.append(f"{name} ({c.path}): functions in {', '.join(files)}")
-    wrong += [f"{name} is an exception, but no class" for name in EXCEPTIONS if name not in classes]
-    print("\n".join(wrong) if wrong else f"{len(classes)} classes, none above {MOST_FUNCTIONS} functions or {MOST_MEMBERS} members")
+    return wrong, set(classes)
+
+
+def main():
+    arguments = [argument for argument in sys.argv[1:] if argument != "--all"]
+    source = Path(__file__).resolve().parent.parent / "src"
+    wrong, names = [], set()
+    for root in [Path(arguments[0])] if arguments else [source / "weft", source / "loom"]:
+        found, classes = check(root, "--all" in sys.argv)
+        wrong += found
+        names |= classes
+    if not arguments:
+        wrong += [f"{name} is an exception, but no class" for name in EXCEPTIONS if name not in names]
+    print("\n".join(wrong) if wrong else f"{len(names)} classes, none above {MOST_FUNCTIONS} functions or {MOST_MEMBERS} members")
     return 1 if wrong else 0
 
 

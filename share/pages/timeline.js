@@ -100,9 +100,9 @@
     const {row, best} = under(panel, event);
     let text = "";
     if (best) {
-      const [op, lane, unit, microbatch, piece] = trace.stages[row.rank.stage].instructions[best.index];
+      const [op, lane, unit, microbatch, step] = trace.stages[row.rank.stage].instructions[best.index];
       text = `rank ${row.rank.rank}, lane ${lane}: ${trace.ops[op][0]}` + (unit < 0 ? "" : ` of unit ${unit}`) +
-        (microbatch < 0 ? "" : `, microbatch ${microbatch}`) + (piece < 0 ? "" : `, piece ${piece}`) +
+        (microbatch < 0 ? "" : `, microbatch ${microbatch}`) + (step < 0 ? "" : `, from step ${step} on`) +
         `: ${((best.from + best.begin) / 1000).toFixed(3)} to ${((best.to + best.begin) / 1000).toFixed(3)} ms, ` +
         `${(best.to - best.from).toFixed(0)} us`;
     }

@@ -143,8 +143,8 @@ class Engine {
   program::Job job_;
   std::vector<model::Unit> units_;        // as this rank holds them
   std::vector<model::Unit> whole_units_;  // as they are stored
-  program::Program training_, evaluation_;
-  program::MemoryPlan memory_, evaluation_memory_;
+  program::Program training_, evaluation_, logits_;
+  program::MemoryPlan memory_, evaluation_memory_, logits_memory_;
   std::vector<program::Interval> timeline_;
   StandIn stand_in_;
   int64_t right_ = 0;

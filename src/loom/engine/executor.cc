@@ -3,10 +3,11 @@
 
 #include <algorithm>
 
+#include "engine/model_collector.h"
 #include "engine/weft_call.h"
 #include "ops/gemm.h"
 #include "ops/tables.h"
-#include "program/generate.h"
+#include "program/steps.h"
 #include "program/verify.h"
 
 namespace loom::engine {
@@ -15,79 +16,63 @@ namespace {
 using program::Instruction;
 using program::Op;
 
+double seconds_between(std::chrono::steady_clock::time_point begin,
+                       std::chrono::steady_clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
 }  // namespace
 
 template <typename T>
-Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads, std::string tier_folder)
+Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads)
     : groups_(groups),
       workers_(threads),
       tensor_{job.tensor_degree, groups.coordinates().tensor},
-      share_(job.share(tensor_.rank)),
-      compute_(job.spec, model::Share::whole(job.spec)),
-      split_(job.spec, share_),
-      masked_(job_.spec, share_, split_, job.targets),
-      classifier_(job.spec, share_),
-      op_(ops::operators<T>()),
-      tier_folder_(std::move(tier_folder)) {
+      context_{job_, groups_, units_, whole_units_, workers_, tensor_},
+      recipes_(job.recipes(tensor_.rank)),
+      runner_(job.spec, job.share(tensor_.rank)),
+      state_(context_) {
   job_ = job;
   units_ = job.held_units(tensor_.rank);
   whole_units_ = model::units_of(job.spec);
 }
 
 template <typename T>
-Executor<T>::~Executor() {
-  for (const weftStream_t stream : streams_)
-    if (stream != nullptr) (void)weftStreamDestroy(stream);  // what failed was said before
-}
-
-template <typename T>
-Status Executor<T>::prepare() {
+Status Executor<T>::prepare(const std::string& tier_folder) {
   for_workers(workers_, ops::prepare_thread);  // or a late one would allocate in whatever step it first works
-  Result<std::vector<program::Program>> training = program::make_programs(job_, true),
-                                        evaluation = program::make_programs(job_, false);
-  LOOM_TRY(training.status());
-  LOOM_TRY(evaluation.status());
-  LOOM_TRY(program::verify_pipeline(*training).in("the programs of a step"));
-  LOOM_TRY(program::verify_pipeline(*evaluation).in("the programs of an evaluation"));
-  const size_t stage = static_cast<size_t>(groups_.coordinates().stage);
-  training_ = std::move((*training)[stage]);
-  evaluation_ = std::move((*evaluation)[stage]);
-  memory_ = program::plan_memory(training_);
-  evaluation_memory_ = program::plan_memory(evaluation_);
-  LOOM_TRY(program::verify(job_, training_, memory_).in("the program of a step"));
-  LOOM_TRY(program::verify(job_, evaluation_, evaluation_memory_).in("the program of an evaluation"));
-
-  const int64_t planned = std::max(memory_.bytes, evaluation_memory_.bytes);
-  const auto told_bytes = static_cast<int64_t>(told() * sizeof(double)) * (groups_.ranks() + 1);
-  Result<Arena> arena = Arena::create(planned + told_bytes, groups_);
+  LOOM_TRY(plan(program::Purpose::step, "a step", training_, memory_));
+  LOOM_TRY(plan(program::Purpose::evaluation, "an evaluation", evaluation_, evaluation_memory_));
+  LOOM_TRY(plan(program::Purpose::logits, "logits", logits_, logits_memory_));
+  const int64_t planned = std::max({memory_.bytes, evaluation_memory_.bytes, logits_memory_.bytes});
+  end_ = std::make_unique<StepEnd<T>>(context_, state_, training_.stage);
+  Result<Arena> arena = Arena::create(planned + end_->bytes(), groups_);
   LOOM_TRY(arena.status());
   arena_ = std::make_unique<Arena>(arena.take());
-  losses_ = reinterpret_cast<double*>(arena_->data() + planned);
-  int lanes = 0;
-  for (const Instruction& instruction : training_.instructions) {
-    lanes = std::max(lanes, instruction.lane);
-    if (program::is_offloading(instruction.op)) tier_lane_ = instruction.lane;
-  }
-  for (int lane = 1; lane <= lanes; ++lane) {
-    weftStream_t stream = nullptr;
-    if (lane != tier_lane_) LOOM_TRY_WEFT(weftStreamCreate(&stream));
-    streams_.push_back(stream);
-  }
-  if (memory_.tier_bytes > 0) {
-    Result<std::unique_ptr<Tier>> tier = Tier::create(tier_folder_, memory_.tier_bytes);
-    LOOM_TRY(tier.status());
-    tier_ = tier.take();
-  }
-  tickets_.resize(std::max(training_.instructions.size(), evaluation_.instructions.size()));
-  issued_.assign(lanes + 1, 0);
-  over_.assign(lanes + 1, 0);
+  end_->take_memory(arena_->data() + planned);
+  LOOM_TRY(lanes_.create(training_, tier_folder, memory_.tier_bytes));
+  for (const model::Recipe* recipe :
+       {&recipes_.embedding, &recipes_.block, &recipes_.loss, &recipes_.evaluation, &recipes_.logits})
+    exchanged_.resize(std::max(exchanged_.size(), recipe->arrays.size()));
   timeline_.resize(training_.instructions.size());
-  ordered_losses_.resize(static_cast<size_t>(job_.microbatches) * job_.data_degree());
-  if (job_.spec.task == model::Task::classification) scores_.resize(static_cast<size_t>(job_.spec.labels));
-  find_state();
-  find_held_by_all();
-  find_norms();
+  state_.find(training_, memory_, arena_->data());
+  const auto persistent = [&](program::BufferId buffer) {
+    return arena_->data() + memory_.offset[static_cast<size_t>(buffer)];
+  };
+  batch_ = reinterpret_cast<int32_t*>(persistent(training_.batch));
+  token_losses_ = reinterpret_cast<double*>(persistent(training_.losses));
   return {};
+}
+
+/// Makes and verifies the programs of all stages, and keeps this rank's.
+template <typename T>
+Status Executor<T>::plan(program::Purpose purpose, const char* what, program::Program& program,
+                         program::MemoryPlan& memory) {
+  Result<std::vector<program::Program>> programs = program::make_programs(job_, purpose);
+  LOOM_TRY(programs.status());
+  LOOM_TRY(program::verify_pipeline(*programs).in(fmt::format("the programs of {}", what)));
+  program = std::move((*programs)[static_cast<size_t>(groups_.coordinates().stage)]);
+  memory = program::plan_memory(program);
+  return program::verify(job_, program, memory).in(fmt::format("the program of {}", what));
 }
 
 template <typename T>
@@ -97,10 +82,11 @@ model::Pass Executor<T>::pass_of(const Run& run, const Instruction& i) {
   pass.spec = &job_.spec;
   pass.batch = job_.batch;
   pass.tokens = job_.tokens;
-  pass.training = run.settings != nullptr;
+  pass.training = run.progress.settings != nullptr;
+  pass.only_row = run.logits_row;
   if (pass.training) {
-    pass.seed = run.settings->seed;
-    pass.step = run.settings->step;
+    pass.seed = run.progress.settings->seed;
+    pass.step = run.progress.settings->step;
   }
   // What is not declared may be on its way yet, and on a stage where nothing is declared never comes.
   if (job_.spec.padding >= 0 && i.buffer(Role::batch) >= 0) {
@@ -124,69 +110,33 @@ Status Executor<T>::run(Run& run) {
 
 template <typename T>
 Status Executor<T>::run_all(Run& run) {
-  const auto begin = Clock::now();
-  const bool traced = run.settings != nullptr;
-  run.begin = begin;
-  run.result.begin_us = std::chrono::duration<double, std::micro>(begin.time_since_epoch()).count();
+  using Clock = std::chrono::steady_clock;
+  StepProgress& progress = run.progress;
+  const auto begin = progress.begin = Clock::now();
+  const bool traced = progress.settings != nullptr;
+  progress.result.begin_us = std::chrono::duration<double, std::micro>(begin.time_since_epoch()).count();
+  lanes_.take_waited_seconds();
   for (size_t i = 0; i < run.program.instructions.size(); ++i) {
     const Instruction& instruction = run.program.instructions[i];
-    LOOM_TRY(wait_for(run, instruction));
+    LOOM_TRY(lanes_.wait_before(run.program, instruction));
     const auto issued = Clock::now();
-    if (program::is_offloading(instruction.op)) move(run, i);
-    else LOOM_TRY(execute(run, instruction));
-    if (instruction.lane > 0) LOOM_TRY(note_issued(instruction, tickets_[i]));
+    if (program::is_offloading(instruction.op)) {
+      const program::BufferId stored = instruction.buffer(Role::stored);
+      lanes_.move(i, instruction, run.memory.offset[static_cast<size_t>(stored)],
+                  at(run, instruction.buffer(Role::resident)),
+                  run.program.buffers[static_cast<size_t>(stored)].bytes);
+    } else {
+      LOOM_TRY(execute(run, instruction));
+    }
+    if (instruction.lane > 0) LOOM_TRY(lanes_.note_issued(i, instruction));
     const auto done = Clock::now();
-    if (instruction.lane == 0) run.busy_seconds += seconds_between(issued, done);
+    if (instruction.lane == 0) progress.busy_seconds += seconds_between(issued, done);
     if (traced) timeline_[i] = {seconds_between(begin, issued) * 1e6, seconds_between(begin, done) * 1e6};
   }
-  LOOM_TRY(wait_all(run));
+  LOOM_TRY(lanes_.wait_all());
   workers_.level_scratch();
-  run.result.seconds = seconds_between(begin, Clock::now());
-  return {};
-}
-
-/// What the instruction has put on its lane is over when all up to `ticket` is.
-template <typename T>
-Status Executor<T>::note_issued(const Instruction& instruction, uint64_t& ticket) {
-  if (instruction.lane != tier_lane_)
-    LOOM_TRY_WEFT(weftStreamGetPosition(streams_[instruction.lane - 1], &ticket));
-  issued_[instruction.lane] = ticket;
-  return {};
-}
-
-template <typename T>
-Status Executor<T>::wait_for(Run& run, const Instruction& instruction) {
-  for (const int before : instruction.after)
-    LOOM_TRY(synchronize(run, run.program.instructions[before].lane, tickets_[before]));
-  return {};
-}
-
-/// A lane is a queue: waits for what has that ticket or one before it, while later operations go on.
-template <typename T>
-Status Executor<T>::synchronize(Run& run, int lane, uint64_t ticket) {
-  if (ticket <= over_[lane]) return {};
-  const auto begin = Clock::now();
-  if (lane == tier_lane_) LOOM_TRY(tier_->wait(ticket));
-  else LOOM_TRY_WEFT(weftStreamSynchronizeTo(streams_[lane - 1], ticket));
-  over_[lane] = ticket;
-  run.result.exposed_seconds += seconds_between(begin, Clock::now());
-  return {};
-}
-
-template <typename T>
-void Executor<T>::move(Run& run, size_t index) {
-  const Instruction& i = run.program.instructions[index];
-  const program::BufferId stored = i.buffer(Role::stored);
-  const int64_t offset = run.memory.offset[stored], bytes = run.program.buffers[stored].bytes;
-  std::byte* memory = at<std::byte>(run, i, Role::resident);
-  tickets_[index] =
-      i.op == Op::load ? tier_->load(offset, memory, bytes) : tier_->store(offset, memory, bytes);
-}
-
-template <typename T>
-Status Executor<T>::wait_all(Run& run) {
-  for (size_t lane = 1; lane < issued_.size(); ++lane)
-    LOOM_TRY(synchronize(run, static_cast<int>(lane), issued_[lane]));
+  progress.result.exposed_seconds += lanes_.take_waited_seconds();
+  progress.result.seconds = progress.seconds();
   return {};
 }
 
@@ -197,6 +147,7 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
     case Op::recompute:
     case Op::loss:
     case Op::evaluate:
+    case Op::logits:
     case Op::backward:
       LOOM_TRY(check_targets(instruction));
       compute(run, instruction);
@@ -211,89 +162,86 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
     case Op::receive_back: return transfer(run, instruction);
     case Op::tensor_gather:
     case Op::tensor_all_reduce:
-    case Op::tensor_reduce_scatter:
-    case Op::tensor_gradients: return exchange(run, instruction);
+    case Op::tensor_reduce_scatter: return exchange(run, instruction);
+    case Op::tensor_gradients: return sum_gradients(run, instruction);
     case Op::accumulate: {
       A* sum = at<A>(run, instruction, Role::shard);
-      const int64_t bytes = run.program.buffers[instruction.buffer(Role::shard)].bytes;
-      op_.add(workers_, sum, at<A>(run, instruction, Role::partial), sum,
-              bytes / static_cast<int64_t>(sizeof(A)));
+      const int64_t bytes = run.program.buffers[static_cast<size_t>(instruction.buffer(Role::shard))].bytes;
+      ops::operators<T>().add(workers_, sum, at<A>(run, instruction, Role::partial), sum,
+                              bytes / static_cast<int64_t>(sizeof(A)));
       return {};
     }
-    case Op::norm: return find_norm(run, instruction);
-    case Op::step: optimize(run, instruction); return {};
+    case Op::norm: return end_->find_norm(run.progress, at<double>(run, instruction, Role::norms));
+    case Op::step: end_->optimize(run.progress, instruction.unit); return {};
     case Op::offload:
-    case Op::load: break;  // by their place in the program: move()
+    case Op::load: break;  // by their place in the program: run_all()
   }
   return fail(Code::internal_error, "an instruction of kind {} is unknown", static_cast<int>(instruction.op));
 }
 
 template <typename T>
-void Executor<T>::clear_gaps(int unit, A* gradient) const {
-  if (gradient == nullptr) return;
-  for (const Range& gap : states_[unit].gaps) std::fill(gradient + gap.begin, gradient + gap.end, A(0));
+model::Bound<T> Executor<T>::bind(Run& run, const Instruction& i) {
+  using model::Given;
+  model::Bound<T> bound;
+  bound.parameters = at<T>(run, i, Role::parameters);
+  bound.tied_parameters = at<T>(run, i, Role::tied_parameters);
+  bound.gradient = at<A>(run, i, Role::gradient);
+  bound.tied_gradient = at<A>(run, i, Role::tied_gradient);
+  bound.saved = at<std::byte>(run, i, Role::saved);
+  bound.workspace = at<std::byte>(run, i, Role::workspace);
+  bound.give(Given::input, at<T>(run, i, Role::input));
+  bound.give(Given::output, at<T>(run, i, Role::output));
+  bound.give(Given::derivative, at<T>(run, i, Role::derivative));
+  bound.give(Given::tokens, tokens(i.microbatch).data());
+  bound.give(Given::targets, targets(i.microbatch).data());
+  bound.give(Given::losses, token_losses_ + i.microbatch * rows());
+  bound.give(Given::right, end_->right());
+  bound.give(Given::logits, run.logits);
+  bound.exchanged = exchanged_.data();
+  for (const program::Use& use : i.uses) {
+    if (use.role == Role::gradient) bound.adds = use.reads;
+    if (use.array >= 0) exchanged_[static_cast<size_t>(use.array)] = at(run, use.buffer);
+  }
+  if (const StepSettings* settings = run.progress.settings)  // the loss is a mean, and scaled
+    bound.scale = static_cast<A>(settings->loss_scale / job_.targets_per_step());
+  return bound;
 }
 
 template <typename T>
 void Executor<T>::compute(Run& run, const Instruction& i) {
   if (stand_in_) return stand_in_(i);
-  const model::Unit& unit = units_[i.unit];
-  const model::Pass pass = pass_of(run, i);
-  const int32_t* token = tokens(i.microbatch).data();
-  const T* parameters = at<T>(run, i, Role::parameters);
-  std::byte* workspace = at<std::byte>(run, i, Role::workspace);
-  T* d = at<T>(run, i, Role::derivative);
-  A* gradient = at<A>(run, i, Role::gradient);
-  clear_gaps(i.unit, gradient);
-  clear_gaps(0, at<A>(run, i, Role::tied_gradient));
-  if (i.piece >= 0) return piece(run, i);
-  if (unit.kind == model::UnitKind::head) return head(run, i, pass);
-  if (unit.kind == model::UnitKind::embedding) {
-    const bool adds = std::any_of(i.uses.begin(), i.uses.end(), [](const program::Use& use) {
-      return use.role == Role::gradient && use.reads;
-    });
-    if (i.op == Op::backward)
-      compute_.embedding_backward(pass, parameters, token, d, gradient, adds, workspace);
-    else compute_.embedding_forward(pass, parameters, token, at<T>(run, i, Role::output), workspace);
-    return;
+  for (const program::Use& use : i.uses) {
+    if (!use.writes || use.reads) continue;
+    if (use.role == Role::gradient) state_.clear_gaps(i.unit, at<A>(run, i, use.role));
+    if (use.role == Role::tied_gradient) state_.clear_gaps(0, at<A>(run, i, use.role));
   }
-  const T* x = at<T>(run, i, Role::input);
-  std::byte* saved = at<std::byte>(run, i, Role::saved);
-  if (i.op == Op::backward) compute_.block_backward(pass, unit, parameters, x, saved, d, gradient, workspace);
-  else compute_.block_forward(pass, unit, parameters, x, saved, at<T>(run, i, Role::output), workspace);
+  const model::Recipe& recipe = program::recipe_of(recipes_, i.unit, job_.units(), i.op);
+  const std::vector<model::Step>& steps = program::steps_of(recipe, i.op);
+  const auto first = static_cast<size_t>(i.first), last = static_cast<size_t>(i.last);
+  runner_.run(pass_of(run, i), units_[static_cast<size_t>(i.unit)], recipe,
+              std::span(steps).subspan(first, last - first), bind(run, i));
+  if ((i.op == Op::loss || i.op == Op::evaluate) && last == steps.size())
+    end_->note_loss(i.microbatch, token_losses_ + i.microbatch * rows(), rows());
 }
 
+/// The head picks as many rows as the job says; more than that would be left out without a word.
 template <typename T>
-void Executor<T>::head(Run& run, const Instruction& i, const model::Pass& pass) {
-  const model::Unit& unit = units_[i.unit];
-  const T *parameters = at<T>(run, i, Role::parameters), *embedding = at<T>(run, i, Role::tied_parameters);
-  const T* x = at<T>(run, i, Role::input);
-  std::byte* workspace = at<std::byte>(run, i, Role::workspace);
-  double* losses = token_losses_ + i.microbatch * rows();
-  const int32_t* target = targets(i.microbatch).data();
-  if (i.op == Op::loss) {
-    compute_.head_loss(pass, unit, parameters, embedding, x, target, loss_scale(run), losses,
-                       at<T>(run, i, Role::derivative), at<A>(run, i, Role::gradient),
-                       at<A>(run, i, Role::tied_gradient), workspace);
-  } else if (run.logits != nullptr) {
-    if (i.microbatch == 0)
-      compute_.head_logits(pass, unit, parameters, embedding, x, run.logits_row, run.logits->data(),
-                           workspace);
-    return;
-  } else {
-    compute_.head_evaluate(pass, unit, parameters, embedding, x, target, losses, workspace);
-    if (job_.spec.task == model::Task::classification)
-      note_right(i.microbatch, [&](int64_t row, A* scores) {
-        compute_.head_logits(pass, unit, parameters, embedding, x, row, scores, workspace);
-      });
-  }
-  note_loss(i.microbatch, losses, rows());
+Status Executor<T>::check_targets(const Instruction& i) {
+  if (job_.spec.task != model::Task::masked || job_.targets == 0 || i.first != 0 ||
+      (i.op != Op::loss && i.op != Op::evaluate))
+    return {};
+  const std::span<int32_t> all = targets(i.microbatch);
+  const int64_t count = std::count_if(all.begin(), all.end(), [](int32_t target) { return target >= 0; });
+  if (count <= job_.batch * job_.targets) return {};
+  return fail(Code::invalid_argument,
+              "microbatch {} has {} targets, but the job has {} of each of {} sequences", i.microbatch, count,
+              job_.targets, job_.batch);
 }
 
 template <typename T>
 Status Executor<T>::communicate(Run& run, const Instruction& i) {
   const size_t shard = static_cast<size_t>(job_.shard(units_[i.unit]));
-  const weftStream_t stream = streams_[i.lane - 1];
+  const weftStream_t stream = lanes_.stream(i);
   switch (i.op) {
     case Op::gather:
       return from_weft(weftAllGather(at<T>(run, i, Role::shard), at<T>(run, i, Role::parameters), shard,
@@ -311,7 +259,7 @@ Status Executor<T>::communicate(Run& run, const Instruction& i) {
 
 template <typename T>
 Status Executor<T>::transfer(Run& run, const Instruction& i) {
-  const weftStream_t stream = streams_[i.lane - 1];
+  const weftStream_t stream = lanes_.stream(i);
   const size_t count = static_cast<size_t>(job_.rows() * job_.spec.width);
   const bool on = i.op == Op::send || i.op == Op::receive;  // to later stages
   T* data = at<T>(run, i, on ? Role::output : Role::derivative);
@@ -321,33 +269,131 @@ Status Executor<T>::transfer(Run& run, const Instruction& i) {
   return from_weft(weftRecv(data, count, kWeftType<T>, i.peer, comm, stream));
 }
 
-/// What a norm needs besides the gradients, so that no step looks for it again.
+template <typename T>
+Status Executor<T>::exchange(Run& run, const Instruction& i) {
+  constexpr weftDataType_t kType = kWeftType<T>;
+  const weftComm_t tensor = groups_.tensor();
+  const weftStream_t stream = lanes_.stream(i);
+  const auto bytes = [&](Role role) {
+    return static_cast<size_t>(run.program.buffers[static_cast<size_t>(i.buffer(role))].bytes);
+  };
+  T *from = at<T>(run, i, Role::input), *to = at<T>(run, i, Role::output);
+  if (i.buffer(Role::batch) >= 0) return gather_batch(stream);
+  switch (i.op) {
+    case Op::tensor_gather:  // rows or numbers: bytes, whatever they are
+      return from_weft(weftAllGather(from, to, bytes(Role::output) / static_cast<size_t>(job_.tensor_degree),
+                                     weftUint8, tensor, stream));
+    case Op::tensor_all_reduce:
+      return from_weft(
+          weftAllReduce(to, to, bytes(Role::output) / sizeof(T), kType, weftSum, tensor, stream));
+    case Op::tensor_reduce_scatter:
+      return from_weft(
+          weftReduceScatter(from, to, bytes(Role::output) / sizeof(T), kType, weftSum, tensor, stream));
+    default: break;
+  }
+  return fail(Code::internal_error, "{} is no exchange", program::op_name(i.op));
+}
+
+/// Of what every tensor rank holds whole, and has the gradient of its own rows of.
+template <typename T>
+Status Executor<T>::sum_gradients(Run& run, const Instruction& i) {
+  A* const gradient = at<A>(run, i, Role::shard);
+  for (const Range& range : state_.of(i.unit).of_rows)
+    LOOM_TRY_WEFT(weftAllReduce(gradient + range.begin, gradient + range.begin,
+                                static_cast<size_t>(range.end - range.begin), weftFloat32, weftSum,
+                                groups_.tensor(), lanes_.stream(i)));
+  return {};
+}
+
+/// Tokens and targets of each microbatch, in place.
+template <typename T>
+Status Executor<T>::gather_batch(weftStream_t stream) {
+  const int64_t part = rows() / job_.tensor_degree;
+  for (int m = 0; m < job_.microbatches; ++m)
+    for (const std::span<int32_t> all : {tokens(m), targets(m)})
+      LOOM_TRY_WEFT(weftAllGather(all.data() + tensor_.rank * part, all.data(), static_cast<size_t>(part),
+                                  weftInt32, groups_.tensor(), stream));
+  return {};
+}
+
+/// Of a row's logits every tensor rank of the last stage has its own tokens', or of a classification's all;
+/// then all ranks have all.
+template <typename T>
+Status Executor<T>::share_logits(std::vector<float>& logits) const {
+  const std::array<weftComm_t, 2> comms = {groups_.tensor(), groups_.pipeline()};
+  if (comms[0] == nullptr && comms[1] == nullptr) return {};
+  const auto most = static_cast<size_t>(model::vocabulary_of(job_.spec, {job_.tensor_degree, 0}).count),
+             gathered = most * static_cast<size_t>(job_.tensor_degree);
+  const Result<Arena> arena =
+      Arena::create(static_cast<int64_t>((most + std::max(gathered, logits.size())) * sizeof(float)), comms);
+  LOOM_TRY(arena.status());
+  float *const own = arena->as<float>(), *const all = own + most;
+  if (comms[0] != nullptr && job_.spec.task != model::Task::classification) {
+    std::copy_n(logits.begin(), std::min(logits.size(), most), own);
+    LOOM_TRY_WEFT(weftAllGather(own, all, most, weftFloat32, comms[0], nullptr));
+  } else {
+    std::copy(logits.begin(), logits.end(), all);
+  }
+  if (comms[1] != nullptr)
+    LOOM_TRY_WEFT(
+        weftBroadcast(all, all, logits.size(), weftFloat32, job_.pipeline_degree - 1, comms[1], nullptr));
+  std::copy_n(all, logits.size(), logits.begin());  // behind the last rank's tokens there is nothing
+  return {};
+}
+
 template <typename T>
 Result<StepResult> Executor<T>::step(const StepSettings& settings) {
-  Run run{.program = training_, .memory = memory_, .settings = &settings};
+  Run run{.program = training_, .memory = memory_};
+  run.progress.settings = &settings;
   LOOM_TRY(this->run(run));
-  return run.result;
+  return run.progress.result;
 }
 
 template <typename T>
 Result<double> Executor<T>::evaluate() {
   Run run{.program = evaluation_, .memory = evaluation_memory_};
-  losses_[static_cast<size_t>(job_.microbatches) + kRight] = 0;
+  *end_->right() = 0;
   LOOM_TRY(this->run(run));
-  return mean_loss(nullptr);
+  return end_->mean_loss(right_);
 }
 
 template <typename T>
 Result<std::vector<float>> Executor<T>::logits(int64_t row) {
   if (row < 0 || row >= rows())
     return fail(Code::invalid_argument, "row {} is not one of the {} of a microbatch", row, rows());
-  std::vector<float> values(job_.spec.outputs());
-  Run run{.program = evaluation_, .memory = evaluation_memory_, .logits_row = row, .logits = &values};
+  std::vector<float> values(static_cast<size_t>(job_.spec.outputs()));
+  Run run{.program = logits_, .memory = logits_memory_, .logits_row = row, .logits = values.data()};
   LOOM_TRY(this->run(run));
   const Status shared = share_logits(values);
   if (!shared.ok()) groups_.abort(shared);
   LOOM_TRY(shared);
   return values;
+}
+
+template <typename T>
+Status Executor<T>::save_state(const std::string& folder, bool optimizer) const {
+  if (groups_.group() != 0) return {};
+  const Result<format::FlatLayout> layout = state_layout(training_.stage, tensor_.rank, optimizer);
+  LOOM_TRY(layout.status());
+  return state_.save(folder, *layout, end_->owned(), optimizer);
+}
+
+template <typename T>
+Status Executor<T>::save_model(const std::string& folder) {
+  return engine::save_model(folder, context_, [&](int unit) {
+    return HeldMaster{end_->stage_of(unit), state_.of(unit).master};
+  });
+}
+
+Result<format::FlatLayout> Engine::state_layout(int stage, int tensor, bool optimizer) const {
+  std::vector<format::FlatBuffer> buffers;
+  for (const int unit : program::owned_units(job_, stage))
+    for (int part = 0; part < (optimizer ? kStateParts : 1); ++part) {
+      const model::Unit& held = units_[static_cast<size_t>(unit)];
+      buffers.push_back({state_part_name(held, part), static_cast<uint64_t>(held.elements),
+                         static_cast<uint64_t>(job_.shard(held))});
+    }
+  return format::FlatLayout::make(state_name(stage, tensor), job_.degree, std::move(buffers));
 }
 
 Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Groups& groups, int threads,
@@ -358,8 +404,8 @@ Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Gr
   if (threads < 1) return fail(Code::invalid_argument, "threads is {}, must be at least 1", threads);
   LOOM_TRY(ops::check_instructions());
   return program::with_type(job.precision, [&]<typename T>(T) -> Result<std::unique_ptr<Engine>> {
-    auto executor = std::make_unique<Executor<T>>(job, groups, threads, tier_folder);
-    LOOM_TRY(executor->prepare());
+    auto executor = std::make_unique<Executor<T>>(job, groups, threads);
+    LOOM_TRY(executor->prepare(tier_folder));
     return std::unique_ptr<Engine>(std::move(executor));
   });
 }

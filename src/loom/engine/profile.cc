@@ -12,7 +12,7 @@
 
 #include "base/process_memory.h"
 #include "engine/painted.h"
-#include "model/compute.h"
+#include "model/runner.h"
 
 namespace loom::engine {
 namespace {
@@ -31,9 +31,16 @@ double steady_us() {
       .count();
 }
 
+/// Of one rank that has whole units.
 template <typename T>
-model::BufferSizes sizes_for(const program::Job& job) {
-  return model::buffer_sizes<T>(job.spec, model::Share::whole(job.spec), job.batch, job.tokens);
+model::RecipeSizes whole_sizes(const program::Job& job) {
+  return model::sizes_for<T>(model::Share::whole(job.spec), job.batch, job.tokens, job.targets);
+}
+
+template <typename T>
+model::BufferSizes bytes_for(const program::Job& job) {
+  const model::RecipeSizes sizes = whole_sizes<T>(job);
+  return model::buffer_sizes(job.spec, sizes, model::Recipes(job.spec, sizes));
 }
 
 /// Whether parameters are copies of masters, of another type.
@@ -69,15 +76,16 @@ class Profile {
  public:
   using A = acc_t<T>;
   using Buffers = UnitBuffers<T>;
-  using Work = std::function<void(Buffers&)>;
+  using Bound = model::Bound<T>;
 
   Profile(const program::Job& job, int threads, const ProfileSettings& settings)
       : job_(job),
         settings_(settings),
         units_(model::units_of(job.spec)),
-        sizes_(sizes_for<T>(job)),
+        recipes_(job.spec, whole_sizes<T>(job)),
+        sizes_(bytes_for<T>(job)),
         workers_(threads),
-        compute_(job.spec, model::Share::whole(job.spec)),
+        runner_(job.spec, model::Share::whole(job.spec)),
         op_(ops::operators<T>()) {
     if (!settings_.clock_us) settings_.clock_us = steady_us;
     end_us_ = settings_.clock_us() + settings_.seconds * 1e6;
@@ -131,9 +139,9 @@ class Profile {
     else if (parameters != masters) std::copy_n(masters, unit.elements, parameters);
   }
 
-  /// `leaves`: whether the unit has an output and leaves something for a later backward.
-  UnitProfile measure(const model::Unit& unit, bool leaves, bool again, const Work& forward,
-                      const Work& backward) {
+  /// `again`: whether backward begins with forward. `bound` has what is not the unit's own.
+  UnitProfile measure(const model::Unit& unit, const model::Recipe& recipe, bool again, Bound bound) {
+    const bool leaves = unit.kind != model::UnitKind::head;  // an output, and something for backward
     const int64_t elements = job_.padded(unit), output = leaves ? sizes_.activation : 0,
                   saved = unit.kind == model::UnitKind::block ? sizes_.saved : 0,
                   workspace = sizes_.workspace_of(unit.kind);
@@ -153,23 +161,30 @@ class Profile {
     // As an engine does with what lies behind the parameters.
     A* const gradient = b.gradient.template as<A>();
     std::fill(gradient + unit.elements, gradient + elements, A(0));
+    bound.parameters = b.parameters();
+    bound.gradient = gradient;
+    bound.saved = b.saved.as();
+    bound.workspace = b.workspace.as();
+    bound.give(model::Given::output, b.output.template as<T>());
+    const auto forward = [&] { runner_.run(pass_, unit, recipe, recipe.forward, bound); };
+    const auto backward = [&] { runner_.run(pass_, unit, recipe, recipe.backward, bound); };
     const auto time_us = [&](const auto& work) {
       const double begin = settings_.clock_us();
       work();
       return settings_.clock_us() - begin;
     };
-    profile.time_us = time_us([&] { forward(b); });
+    profile.time_us = time_us(forward);
     profile.saved = amount(b.output.written_bytes() + b.saved.written_bytes(), output + saved);
     profile.time_us += time_us([&] {
-      if (again) forward(b);
-      backward(b);
+      if (again) forward();
+      backward();
     });
     // The first does not count, unless there is no time for a second one.
     for (int repeat = 0; repeat < settings_.repeats && !late(); ++repeat) {
       const double us = time_us([&] {
-        forward(b);
-        if (again) forward(b);
-        backward(b);
+        forward();
+        if (again) forward();
+        backward();
       });
       profile.time_us = repeat == 0 ? us : std::min(profile.time_us, us);
     }
@@ -188,46 +203,35 @@ class Profile {
               b.first.template as<A>(), b.second.template as<A>(), b.parameters(), elements);
   }
 
-  UnitProfile embedding() {
-    return measure(
-        units_.front(), true, false,
-        [&](Buffers& b) {
-          compute_.embedding_forward(pass_, b.parameters(), token_.data(), b.output.template as<T>(),
-                                     b.workspace.as());
-        },
-        [&](Buffers& b) {
-          compute_.embedding_backward(pass_, b.parameters(), token_.data(), d_.data(),
-                                      b.gradient.template as<A>(), false, b.workspace.as());
-        });
+  /// What units are given besides what is their own.
+  Bound given() {
+    Bound bound;
+    bound.give(model::Given::input, x_.data());
+    bound.give(model::Given::derivative, d_.data());
+    bound.give(model::Given::tokens, token_.data());
+    bound.give(model::Given::targets, target_.data());
+    bound.give(model::Given::losses, losses_.data());
+    return bound;
   }
+
+  UnitProfile embedding() { return measure(units_.front(), recipes_.embedding, false, given()); }
 
   UnitProfile block(const model::Unit& unit) {
-    return measure(
-        unit, true, job_.recomputes(unit.index),
-        [&](Buffers& b) {
-          compute_.block_forward(pass_, unit, b.parameters(), x_.data(), b.saved.as(),
-                                 b.output.template as<T>(), b.workspace.as());
-        },
-        [&](Buffers& b) {
-          compute_.block_backward(pass_, unit, b.parameters(), x_.data(), b.saved.as(), d_.data(),
-                                  b.gradient.template as<A>(), b.workspace.as());
-        });
+    return measure(unit, recipes_.block, job_.recomputes(unit.index), given());
   }
 
-  /// Forward and backward of the head are one call; the embedding that it borrows is not its state.
+  /// Forward and backward of the head are one pass; the embedding that it borrows is not its state.
   UnitProfile head() {
-    const model::Unit& unit = units_.back();
-    const int64_t borrowed = unit.borrows >= 0 && !late() ? units_.front().elements : 0;
+    const int64_t borrowed = units_.back().borrows >= 0 && !late() ? units_.front().elements : 0;
     Painted embedding(borrowed * static_cast<int64_t>(sizeof(T))),
         gradient(borrowed * static_cast<int64_t>(sizeof(A)));
-    if (borrowed > 0) make_parameters(units_.front(), gradient.as<A>(), embedding.as<T>());
-    return measure(
-        unit, false, false, [](Buffers&) {},
-        [&](Buffers& b) {
-          compute_.head_loss(pass_, unit, b.parameters(), embedding.as<T>(), x_.data(), target_.data(), A(1),
-                             losses_.data(), d_.data(), b.gradient.template as<A>(), gradient.as<A>(),
-                             b.workspace.as());
-        });
+    Bound bound = given();
+    if (borrowed > 0) {
+      make_parameters(units_.front(), gradient.as<A>(), embedding.as<T>());
+      bound.tied_parameters = embedding.as<T>();
+      bound.tied_gradient = gradient.as<A>();
+    }
+    return measure(units_.back(), recipes_.loss, false, bound);
   }
 
   /// The cost model's times, in proportion to what was measured, and memory as planned.
@@ -252,9 +256,10 @@ class Profile {
   ProfileSettings settings_;
   double end_us_ = 0;
   std::vector<model::Unit> units_;
+  const model::Recipes recipes_;
   model::BufferSizes sizes_;
   Workers workers_;
-  model::Compute<T> compute_;
+  model::Runner<T> runner_;
   const ops::Operators<T>& op_;
   model::Pass pass_;
   std::vector<T> x_, d_;
@@ -280,7 +285,7 @@ Status check_memory(const program::Job& job, int64_t limit_bytes) {
 
 int64_t bytes_to_profile(const program::Job& job) {
   return program::with_type(job.precision, [&]<typename T>(T) {
-    const model::BufferSizes sizes = sizes_for<T>(job);
+    const model::BufferSizes sizes = bytes_for<T>(job);
     const std::vector<model::Unit> units = model::units_of(job.spec);
     int64_t most = 0;
     for (const model::Unit& unit : units) {

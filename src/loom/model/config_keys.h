@@ -1,6 +1,7 @@
-// The keys of config.json in one table, family by family, after the configuration classes of
-// `transformers` 4.30 to 5.23. A key is read, or must have one value because no other is computed here, or
-// means nothing to a model's result. A key that is in no row is named to the user.
+// The keys of config.json, after the configuration classes of `transformers` 4.30 to 5.23: those of all
+// families here, a family's own in its description (families/family.h). A key is read, or must have one value
+// because no other is computed here, or means nothing to a model's result. A key that is in no row is named
+// to the user.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -19,18 +20,31 @@ struct KeyAlias {
   const char *alias, *own;
 };
 
+/// A key whose other values ask for what is not computed here; `value` is JSON.
+struct Required {
+  const char *key, *value;
+};
+
 /// A family's keys for what every model has (nullptr: it has no such key), and what a key that is left out
 /// stands for in `transformers`.
 struct FamilyKeys {
-  const char *context, *width, *layers, *heads, *feed_forward, *activation, *epsilon;
-  const char *embedding_dropout, *residual_dropout, *attention_dropout;
-  const char* classes;  // prefix of the names of model classes
-  std::span<const KeyAlias> aliases;
+  const char *context = nullptr, *width = nullptr, *layers = nullptr, *heads = nullptr;
+  const char *feed_forward = nullptr, *activation = nullptr, *epsilon = nullptr;
+  const char *embedding_dropout = nullptr, *residual_dropout = nullptr, *attention_dropout = nullptr;
+  const char* classes = nullptr;             // prefix of the names of model classes
+  const char* causal_class = "ForCausalLM";  // what the causal one's name ends with
+  std::span<const KeyAlias> aliases = {};
+  std::span<const char* const> read = {};  // besides those above
+  std::span<const Required> required = {};
+  /// Keys for other heads, for training elsewhere, or from older versions.
+  std::span<const char* const> without_meaning = {};
+  const char* nested = nullptr;  // an object of keys, and those that are read
+  std::span<const char* const> nested_read = {};
   float missing_dropout = 0;         // of each dropout
   int64_t missing_feed_forward = 0;  // 0: 4 · width
+  int64_t missing_context = 0;       // 0: it must be there
+  float missing_epsilon = 0;         // 0: that of new models
 };
-
-FamilyKeys keys_of(Family family);
 
 /// The key under which a config has what the family calls `own`: its alias, where that is there and not null,
 /// wins as it does in `transformers`.

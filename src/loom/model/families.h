@@ -25,9 +25,8 @@ Task usual_task(Family family);
 /// set by complete(). Errors: unsupported, when the family has no head for the task, with those that have.
 Result<ModelSpec> choices_of(Family family, Task task);
 
-/// After sizes are known: fills in what is still 0 and depends on them. feed_forward is 4 · width; rotary
-/// dimensions are a quarter of a head (at least 2); GPT-Neo's odd layers are local with a window of 256;
-/// RoBERTa's padding and BERT's are tokens 1 and 0.
+/// After sizes are known: fills in what is still 0 and depends on them. feed_forward is 4 · width, rotary
+/// dimensions are a quarter of a head (at least 2), and what a family has besides is in its description.
 void complete(ModelSpec& spec);
 
 }  // namespace loom::model

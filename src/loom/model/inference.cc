@@ -33,7 +33,7 @@ Inference::Inference(const ModelSpec& spec, int threads)
     : spec_(spec),
       units_(units_of(spec)),
       workers_(std::make_unique<Workers>(threads)),
-      compute_(spec, Share::whole(spec)) {
+      runner_(spec, Share::whole(spec)) {
   pass_.workers = workers_.get();
   pass_.spec = &spec_;
 }
@@ -70,34 +70,55 @@ Status Inference::check_tokens(std::span<const int32_t> token) const {
   return {};
 }
 
-void Inference::run(const int32_t* token, int64_t batch, int64_t tokens) {
+void Inference::prepare(int64_t batch, int64_t tokens) {
+  if (recipes_ && pass_.batch == batch && pass_.tokens == tokens) return;
   pass_.batch = batch;
   pass_.tokens = tokens;
+  const RecipeSizes sizes = sizes_for<float>(Share::whole(spec_), batch, tokens);
+  recipes_.emplace(spec_, sizes);
+  const BufferSizes bytes = buffer_sizes(spec_, sizes, *recipes_);
+  x_.resize(static_cast<size_t>(batch * tokens * spec_.width));
+  y_.resize(x_.size());
+  saved_.resize(static_cast<size_t>(bytes.saved));
+  workspace_.resize(static_cast<size_t>(bytes.workspace));
+}
+
+void Inference::run_unit(const Unit& unit, const Recipe& recipe, Bound<float>& bound) {
+  bound.parameters = parameters_[static_cast<size_t>(unit.index)].data();
+  bound.tied_parameters = parameters_.front().data();
+  bound.saved = saved_.data();
+  bound.workspace = workspace_.data();
+  bound.give(Given::input, x_.data());
+  runner_.run(pass_, unit, recipe, recipe.forward, bound);
+}
+
+void Inference::run(const int32_t* token, int64_t batch, int64_t tokens) {
+  prepare(batch, tokens);
   pass_.lengths = nullptr;
   if (spec_.padding >= 0) {
     lengths_.resize(static_cast<size_t>(batch));
     find_lengths(spec_, token, batch, tokens, lengths_.data());
     pass_.lengths = lengths_.data();
   }
-  const BufferSizes sizes = buffer_sizes<float>(spec_, Share::whole(spec_), batch, tokens);
-  x_.resize(static_cast<size_t>(batch * tokens * spec_.width));
-  y_.resize(x_.size());
-  saved_.resize(static_cast<size_t>(sizes.saved));
-  workspace_.resize(static_cast<size_t>(sizes.workspace));
-  compute_.embedding_forward(pass_, parameters_[0].data(), token, x_.data(), workspace_.data());
+  Bound<float> bound;
+  bound.give(Given::tokens, token);
+  bound.give(Given::output, x_.data());
+  run_unit(units_.front(), recipes_->embedding, bound);
   const size_t past_of_layer = past_.size() / static_cast<size_t>(spec_.layers);
   for (size_t u = 1; u + 1 < units_.size(); ++u) {
     if (pass_.past != nullptr) pass_.past = past_.data() + (u - 1) * past_of_layer;
-    compute_.block_forward(pass_, units_[u], parameters_[u].data(), x_.data(), saved_.data(), y_.data(),
-                           workspace_.data());
+    bound.give(Given::output, y_.data());
+    run_unit(units_[u], recipes_->block, bound);
     std::swap(x_, y_);
   }
 }
 
 std::vector<float> Inference::head_logits(int64_t row) {
   std::vector<float> logits(static_cast<size_t>(spec_.outputs()));
-  compute_.head_logits(pass_, units_.back(), parameters_.back().data(), parameters_.front().data(), x_.data(),
-                       row, logits.data(), workspace_.data());
+  Bound<float> bound;
+  bound.give(Given::logits, logits.data());
+  pass_.only_row = row;
+  run_unit(units_.back(), recipes_->logits, bound);
   return logits;
 }
 
@@ -115,7 +136,8 @@ Result<std::vector<float>> Inference::classify(std::span<const int32_t> token, i
                 "positions from there",
                 padding, spec_.padding);
   LOOM_TRY(check_tokens(token));
-  const BufferSizes sizes = buffer_sizes<float>(spec_, Share::whole(spec_), batch, tokens);
+  const RecipeSizes shape = sizes_for<float>(Share::whole(spec_), batch, tokens);
+  const BufferSizes sizes = buffer_sizes(spec_, shape, Recipes(spec_, shape));
   LOOM_TRY(check_memory("the activations of so many texts at a time",
                         2.0 * static_cast<double>(batch * tokens * spec_.width) * sizeof(float) +
                             static_cast<double>(sizes.saved) + static_cast<double>(sizes.workspace)));

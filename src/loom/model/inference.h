@@ -5,11 +5,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "format/safetensors_reader.h"
-#include "model/compute.h"
+#include "model/runner.h"
 
 namespace loom::model {
 
@@ -46,13 +47,17 @@ class Inference {
   Status check_tokens(std::span<const int32_t> token) const;
   /// Runs all blocks; the last one's output is in x_.
   void run(const int32_t* token, int64_t batch, int64_t tokens);
+  /// Takes recipes and memory for such sequences.
+  void prepare(int64_t batch, int64_t tokens);
+  void run_unit(const Unit& unit, const Recipe& recipe, Bound<float>& bound);
   std::vector<float> head_logits(int64_t row);
 
   ModelSpec spec_;
   std::vector<Unit> units_;
   std::vector<std::vector<float>> parameters_;
   std::unique_ptr<Workers> workers_;
-  Compute<float> compute_;
+  Runner<float> runner_;
+  std::optional<Recipes> recipes_;  // of the pass's batch and tokens
   Pass pass_;
   std::vector<float> x_, y_;
   std::vector<std::byte> saved_, workspace_, past_;

@@ -1,4 +1,4 @@
-// Pass and Share: what a call of a unit or of a sublayer works on, besides its buffers.
+// Pass and Share: what a unit's steps work on, besides their arrays.
 //
 // Thread safety: values.
 #pragma once
@@ -27,6 +27,7 @@ struct Pass {
   /// Where they do: keys and values of the block's tokens so far, [context, H·D] each; batch and tokens
   /// are 1.
   std::byte* past = nullptr;
+  int64_t only_row = -1;  // of the rows, where only its logits are asked for
   int64_t rows() const { return batch * tokens; }
 };
 
@@ -48,7 +49,7 @@ inline int64_t pooled_row(const Pass& pass, int64_t sequence) {
 }
 
 /// The part of a block's attention and feed-forward that is computed here: all of it, unless tensor
-/// parallelism splits heads and the hidden layer over ranks. Parameters and buffers have these sizes.
+/// parallelism splits heads and the hidden layer over ranks. Parameters and arrays have these sizes.
 struct Share {
   int64_t heads = 0;         // computed here
   int64_t first_head = 0;    // of them, among the model's
@@ -64,14 +65,12 @@ struct Share {
   }
 };
 
-/// Where in a block something is dropped.
+/// Where in a unit something is dropped.
 enum class Site : uint32_t { attention = 0, projection = 1, feed_forward = 2 };
 
-/// The dropout of a site of unit `unit`, of an array with `per_sample` elements for each sequence.
-inline ops::Dropout dropout_of(const Pass& pass, int unit, Site site, float probability, int64_t per_sample) {
-  return {pass.training ? probability : 0.0f,
-          {pass.seed, pass.step, static_cast<uint32_t>(unit) * 4 + static_cast<uint32_t>(site)},
-          pass.first_sample * static_cast<uint64_t>(per_sample)};
+/// Tells the draws of a site of unit `unit` apart from all others of the run.
+inline ops::RandomKey key_of(const Pass& pass, int unit, Site site) {
+  return {pass.seed, pass.step, static_cast<uint32_t>(unit) * 4 + static_cast<uint32_t>(site)};
 }
 
 }  // namespace loom::model

@@ -5,17 +5,6 @@
 
 namespace loom::model {
 
-Pass rows_of(const Pass& pass, const Share& share) {
-  if (!share.divides_rows) return pass;
-  Pass own = pass;
-  own.batch = own_rows(share, pass.rows());
-  own.tokens = 1;
-  own.lengths = nullptr;
-  own.first_sample = pass.first_sample * static_cast<uint64_t>(pass.tokens) +
-                     static_cast<uint64_t>(first_own_row(share, pass.rows()));
-  return own;
-}
-
 int64_t picked_rows(const Share& share, int64_t targets) {
   const int64_t grain = share.divides_rows ? share.degree : 1;
   return (targets + grain - 1) / grain * grain;

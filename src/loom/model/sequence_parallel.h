@@ -10,7 +10,7 @@
 //
 // Backward exchanges the same the other way round. Without the division every rank works on all rows, nothing
 // enters with an exchange, and a sublayer's summands are all-reduced. Here is which rows and parameters that
-// concerns; program/sequence_parallel.h has the exchanges as instructions.
+// concerns; recipes have the exchanges as steps.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -28,12 +28,8 @@ inline int64_t first_own_row(const Share& share, int64_t rows) {
   return share.divides_rows ? own_rows(share, rows) * share.rank : 0;
 }
 
-/// The pass over those rows. Nothing there looks beyond a row, so they may as well be sequences of one token,
-/// and what is dropped is still found by its number in the global batch.
-Pass rows_of(const Pass& pass, const Share& share);
-
 /// R: places for so many rows with targets, which are all that a masked model's head computes
-/// (model/split_masked.h). Every rank has as many places, so some may stay empty.
+/// (recipe_head.cc). Every rank has as many places, so some may stay empty.
 int64_t picked_rows(const Share& share, int64_t targets);
 
 /// Whether a parameter's gradient comes from the rows that a rank has between sublayers; every rank has the

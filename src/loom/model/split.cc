@@ -3,30 +3,30 @@
 
 #include <algorithm>
 
-#include "model/attention.h"
-#include "model/column_parallel.h"
-#include "model/row_parallel.h"
-#include "model/vocabulary_embedding.h"
-#include "model/vocabulary_head.h"
-
 namespace loom::model {
 namespace {
 
-/// Each layer says how its own are cut. What no rank divides is not.
+/// Blocks of the first projection's columns: queries, keys and values, each divided by heads.
+constexpr int kQkvBlocks = 3;
+
+/// Along which side ranks divide a parameter. They divide the first layer of a sublayer, [in, out], and its
+/// bias by columns, the second layer by rows (recipe_block.cc), and a vocabulary, [tokens, C], by tokens.
+struct Cut {
+  int axis = -1;   // -1: none, every rank has all of it
+  int blocks = 1;  // equal parts of that side which are cut each by itself
+};
 Cut cut_of(const Parameter& parameter) {
   if (parameter.undivided) return {};
   switch (parameter.part) {
-    case Part::token_embedding: return kEmbeddingCut;
+    case Part::token_embedding:
     case Part::head_weight:
-    case Part::head_bias: return kHeadCut;
-    case Part::qkv_weight: return column_weight_cut(kQkvBlocks);
-    case Part::qkv_bias: return column_bias_cut(kQkvBlocks);
-    case Part::up_weight: return column_weight_cut();
-    case Part::up_bias: return column_bias_cut();
+    case Part::head_bias:
     case Part::projection_weight:
-    case Part::down_weight: return kRowWeightCut;
-    case Part::projection_bias:
-    case Part::down_bias: return kRowBiasCut;
+    case Part::down_weight:
+    case Part::up_bias: return {0, 1};
+    case Part::up_weight: return {1, 1};
+    case Part::qkv_weight: return {1, kQkvBlocks};
+    case Part::qkv_bias: return {0, kQkvBlocks};
     default: return {};
   }
 }

@@ -1,7 +1,7 @@
-// Split: which elements of a unit's parameters a rank of a tensor-parallel group holds. How each parameter is
-// cut its layer says: column_parallel.h and row_parallel.h, which take turns so that what lies between never
-// has to be exchanged, and vocabulary_embedding.h and vocabulary_head.h. Norms, positions and the biases of
-// row-parallel layers are held by all ranks.
+// Split: which elements of a unit's parameters a rank of a tensor-parallel group holds. Of a sublayer's two
+// linear layers the first is cut by columns and the second by rows, so that nothing between is exchanged
+// (recipe_block.cc). Embedding and logits are cut by tokens. All ranks hold norms, positions and the biases
+// of second layers.
 //
 // A rank's unit has the parameters of the whole one, in the same order, each with the shape of its part. All
 // ranks' units have the same size and offsets: where a side does not divide evenly, which those of the

@@ -1,93 +1,95 @@
-// Kernels by piece: what tensor ranks compute between two exchanges (model/split_compute.h).
+// Costs by step (model/recipe.h).
 #include "program/compute_cost.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "model/split_compute.h"
+#include "program/steps.h"
 
 namespace loom::program {
 namespace {
 
+using model::Kernel;
+using model::Step;
+
 /// A unit's work in forward passes: backward computes two products for each of them.
 double passes_of(Op op) { return op == Op::loss ? 3 : op == Op::backward ? 2 : 1; }
 
-Kernel product_kernel(KernelKind kind, double rows, double columns, double depth, double element) {
+Cost product_cost(KernelKind kind, double rows, double columns, double depth, double element) {
   return {kind,    2 * rows * columns * depth,
           0,       rows,
           columns, element * (rows * depth + depth * columns + rows * columns)};
 }
 
-/// A block's kernels, as a rank of a tensor group has them.
-class BlockKernels {
+/// The costs of steps. Of embedding and head their tables, products and losses count: other passes over their
+/// rows are few beside those of all blocks.
+class StepCosts {
  public:
-  BlockKernels(const Job& job, const Device& device)
-      : rows_(static_cast<double>(job.batch * job.tokens)),
-        own_rows_(static_cast<double>(job.rows())),
-        tokens_(static_cast<double>(job.tokens)),
-        heads_(static_cast<double>(job.spec.heads) / job.tensor_degree),
-        width_(static_cast<double>(job.spec.width)),
-        share_(width_ / job.tensor_degree),
-        hidden_(static_cast<double>(job.spec.feed_forward) / job.tensor_degree),
-        element_(static_cast<double>(job.element_bytes())),
-        causal_(job.spec.causal),
-        drops_(job.spec.residual_dropout > 0),
-        device_(device) {}
+  StepCosts(const Job& job, const Device& device, int unit, Op op)
+      : job_(job),
+        device_(device),
+        block_(unit > 0 && unit <= job.spec.layers),
+        op_(op),
+        element_(static_cast<double>(job.element_bytes())) {}
 
-  std::vector<Kernel> forward(int piece) {
-    const auto has = [&](int one) { return piece < 0 || piece == one; };
+  void add(const Step& step) {
+    if (!block_ && !is_of_ends(step.kernel)) return;
     using enum KernelKind;
-    if (has(0)) pass(KernelKind::norm, own_rows_ * norm_bytes());
-    if (has(1)) {
-      multiply(product, rows_, 3 * share_, width_);
-      pass(heads, rows_ * split());
-      attend(attention, 1, 6.5);
-      pass(heads, rows_ * merge());
-      multiply(product, rows_, width_, share_);
+    const double rows = static_cast<double>(step.rows), in = static_cast<double>(step.in),
+                 out = static_cast<double>(step.out);
+    switch (step.kernel) {
+      case Kernel::norm: return pass(norm, 2 * element_ * rows * in);
+      case Kernel::norm_gradient: return pass(norm_gradient, 4 * element_ * rows * in);
+      case Kernel::linear: return multiply(product, rows, out, in);
+      case Kernel::linear_input: return multiply(input_gradient, rows, in, out);
+      case Kernel::linear_weight: return multiply(weight_gradient, in, out, rows);
+      case Kernel::attention:
+        pass(heads, 6 * element_ * rows * in);
+        attend(attention, rows, in, 1, 6.5);
+        return pass(heads, 2 * element_ * rows * in);
+      case Kernel::attention_gradient:
+        pass(heads_gradient, 4 * element_ * rows * in);
+        attend(attention_gradient, rows, in, is_fused() ? 2.5 : 2, 9.5);
+        return pass(heads_gradient, 12 * element_ * rows * in);
+      case Kernel::activation: return pass(activation, 2 * element_ * rows * in);
+      case Kernel::activation_gradient: return pass(activation_gradient, 4 * element_ * rows * in);
+      case Kernel::residual: return pass(residual, (3 * element_ + 1) * rows * in);
+      case Kernel::dropout:
+        return pass(step.probability > 0 ? dropout : residual_gradient, 2 * (3 * element_ + 1) * rows * in);
+      case Kernel::embed:
+      case Kernel::split_embed: return pass(embedding, (2 * element_ + 1) * rows * in);
+      case Kernel::embed_gradient:
+      case Kernel::split_embed_gradient: return pass(embedding_gradient, 2 * (2 * element_ + 1) * rows * in);
+      default: return add_head(step, rows, in, out);
     }
-    if (has(2)) pass(residual, own_rows_ * sum()), pass(KernelKind::norm, own_rows_ * norm_bytes());
-    if (has(3)) {
-      multiply(product, rows_, hidden_, width_);
-      pass(KernelKind::activation, rows_ * activated());
-      multiply(product, rows_, width_, hidden_);
-    }
-    if (has(4)) pass(residual, own_rows_ * sum());
-    return std::move(kernels_);
   }
 
-  std::vector<Kernel> backward(int piece) {
-    const auto has = [&](int one) { return piece < 0 || piece == one; };
-    using enum KernelKind;
-    const KernelKind through = drops_ ? dropout : residual_gradient;
-    if (has(0)) pass(through, 2 * own_rows_ * sum());
-    if (has(1)) {
-      multiply(input_gradient, rows_, hidden_, width_);
-      pass(activation_gradient, 2 * rows_ * activated());
-      multiply(input_gradient, rows_, width_, hidden_);
-    }
-    if (has(2)) multiply(weight_gradient, width_, hidden_, rows_);
-    if (has(3)) pass(norm_gradient, 2 * own_rows_ * norm_bytes()), pass(through, 2 * own_rows_ * sum());
-    if (has(4)) multiply(weight_gradient, hidden_, width_, rows_);
-    if (has(5)) {
-      multiply(input_gradient, rows_, share_, width_);
-      pass(heads_gradient, 2 * rows_ * merge());
-      attend(attention_gradient, is_fused() ? 2.5 : 2, 9.5);
-      pass(heads_gradient, 2 * rows_ * split());
-      multiply(input_gradient, rows_, width_, 3 * share_);
-    }
-    if (has(6))
-      multiply(weight_gradient, width_, 3 * share_, rows_), multiply(weight_gradient, share_, width_, rows_);
-    if (has(7)) pass(norm_gradient, 2 * own_rows_ * norm_bytes());
-    return std::move(kernels_);
-  }
+  std::vector<Cost> take() { return std::move(costs_); }
 
  private:
-  // Bytes of a token.
-  double norm_bytes() const { return 2 * element_ * width_; }
-  double split() const { return 6 * element_ * share_; }
-  double merge() const { return 2 * element_ * share_; }
-  double sum() const { return (3 * element_ + 1) * width_; }
-  double activated() const { return 2 * element_ * hidden_; }
+  static bool is_of_ends(Kernel kernel) {
+    return kernel != Kernel::norm && kernel != Kernel::norm_gradient && kernel != Kernel::dropout &&
+           kernel != Kernel::activation && kernel != Kernel::activation_gradient;
+  }
+
+  /// Products of some of the head's rows count as that part of a product of all.
+  void add_head(const Step& step, double rows, double width, double columns) {
+    const auto some = [&](KernelKind kind) {
+      Cost cost = product_cost(kind, static_cast<double>(step.of_rows), columns, width, element_);
+      cost.flops *= rows / static_cast<double>(step.of_rows);
+      cost.operand_bytes *= rows / static_cast<double>(step.of_rows);
+      costs_.push_back(cost);
+    };
+    // Of several ranks the first step makes a third of the passes over a loss's logits, and all without it.
+    const double passes = step.kernel == Kernel::cross_entropy               ? passes_of(op_)
+                          : step.kernel == Kernel::split_begin               ? 1
+                          : step.kernel == Kernel::split_finish && step.adds ? 2
+                                                                             : 0;
+    if (step.kernel == Kernel::logits) some(KernelKind::product);
+    if (step.kernel == Kernel::logits_gradient)
+      some(KernelKind::input_gradient), some(KernelKind::weight_gradient);
+    if (passes > 0) pass(KernelKind::cross_entropy, passes * 2 * element_ * rows * columns);
+  }
 
   /// Whether fused attention has a rate: then its gradient takes 2.5 times the operations.
   bool is_fused() const {
@@ -97,54 +99,28 @@ class BlockKernels {
   }
 
   void multiply(KernelKind kind, double rows, double columns, double depth) {
-    kernels_.push_back(product_kernel(kind, rows, columns, depth, element_));
+    costs_.push_back(product_cost(kind, rows, columns, depth, element_));
   }
-  void pass(KernelKind kind, double bytes) { kernels_.push_back({kind, 0, bytes}); }
+  void pass(KernelKind kind, double bytes) { costs_.push_back({kind, 0, bytes}); }
 
-  void attend(KernelKind kind, double passes, double score_passes) {
-    const double all_pairs = 4 * rows_ * tokens_ * share_;
+  void attend(KernelKind kind, double rows, double across, double passes, double score_passes) {
+    const double all_pairs = 4 * rows * static_cast<double>(job_.tokens) * across;
     if (device_.attention == AttentionKind::fused) {
-      kernels_.push_back({kind, passes * all_pairs / (causal_ ? 2 : 1)});
+      costs_.push_back({kind, passes * all_pairs / (job_.spec.causal ? 2 : 1)});
       return;
     }
-    kernels_.push_back({KernelKind::batched, passes * all_pairs});
-    pass(KernelKind::scores, score_passes * element_ * rows_ * tokens_ * heads_);
+    costs_.push_back({KernelKind::batched, passes * all_pairs});
+    const double heads = static_cast<double>(job_.spec.heads) / job_.tensor_degree;
+    pass(KernelKind::scores, score_passes * element_ * rows * static_cast<double>(job_.tokens) * heads);
   }
 
-  const double rows_, own_rows_, tokens_, heads_, width_, share_, hidden_, element_;
-  const bool causal_, drops_;
+  const Job& job_;
   const Device& device_;
-  std::vector<Kernel> kernels_;
+  const bool block_;
+  const Op op_;
+  const double element_;
+  std::vector<Cost> costs_;
 };
-
-/// The part of a rank's share of the head that a piece has: pieces on rows have none.
-double part_of_head(const Job& job, Op op, int piece) {
-  if (piece < 0) return 1;
-  if (job.spec.task == model::Task::classification) return piece;
-  const double pairs = model::head_pairs(job.share(), job.split_head_rows());
-  const int number = job.picks_rows() ? piece - 1 : piece;
-  if (number <= 0 || number > 2 * pairs) return 0;
-  if (op == Op::evaluate) return number % 2 == 1 ? 1 / pairs : 0;
-  return (number % 2 == 1 ? 1.0 : 2.0) / 3 / pairs;
-}
-
-std::vector<Kernel> head_kernels(const Job& job, Op op, int piece) {
-  const double rows = static_cast<double>(job.head_rows()),
-               element = static_cast<double>(job.element_bytes());
-  const double columns = static_cast<double>(job.spec.outputs()) / job.tensor_degree;
-  const double depth = static_cast<double>(job.spec.head_weights()) / job.tensor_degree / columns;
-  const double part = part_of_head(job, op, piece);
-  std::vector<Kernel> kernels;
-  const auto add = [&](KernelKind kind) {
-    kernels.push_back(product_kernel(kind, rows, columns, depth, element));
-    kernels.back().flops *= part;
-    kernels.back().operand_bytes *= part;
-  };
-  add(KernelKind::product);
-  if (op == Op::loss) add(KernelKind::input_gradient), add(KernelKind::weight_gradient);
-  kernels.push_back({KernelKind::cross_entropy, 0, part * passes_of(op) * 2 * element * rows * columns});
-  return kernels;
-}
 
 /// How much longer a product takes because its last wave of tiles does not fill the device.
 double wave_factor(double rows, double columns, int multiprocessors) {
@@ -170,19 +146,23 @@ ComputeTime ComputeTime::operator*(double factor) const {
   return {product_us * factor, attention_us * factor, pass_us * factor};
 }
 
-std::vector<Kernel> kernels_of(const Job& job, const Device& device, int unit, Op op, int piece) {
-  if (unit > job.spec.layers) return head_kernels(job, op, piece);
-  if (unit > 0) {
-    BlockKernels block(job, device);
-    return op == Op::backward ? block.backward(piece) : block.forward(piece);
-  }
-  const double elements = static_cast<double>(job.rows() * job.spec.width);
-  const double element = static_cast<double>(job.element_bytes());
-  const KernelKind kind = op == Op::backward ? KernelKind::embedding_gradient : KernelKind::embedding;
-  return {{kind, 0, piece > 0 ? 0 : passes_of(op) * (2 * element + 1) * elements}};
+std::vector<Cost> costs_of(const Job& job, const Device& device, int unit, Op op, Steps steps) {
+  const model::RecipeSizes sizes = job.recipe_sizes();
+  const model::Recipe recipe = unit == 0 ? model::embedding_recipe(job.spec, sizes)
+                               : unit <= job.spec.layers
+                                   ? model::block_recipe(job.spec, sizes)
+                                   : model::head_recipe(job.spec, sizes,
+                                                        op == Op::loss       ? model::HeadPass::loss
+                                                        : op == Op::evaluate ? model::HeadPass::evaluation
+                                                                             : model::HeadPass::logits);
+  const std::vector<Step>& all = steps_of(recipe, op);
+  StepCosts costs(job, device, unit, op);
+  const int last = steps.last < 0 ? static_cast<int>(all.size()) : steps.last;
+  for (int i = steps.first; i < last; ++i) costs.add(all[static_cast<size_t>(i)]);
+  return costs.take();
 }
 
-double kernel_us(const Machine& machine, const Kernel& kernel) {
+double cost_us(const Machine& machine, const Cost& kernel) {
   const Device& device = machine.device;
   const double measured = device.rates[static_cast<size_t>(kernel.kind)];
   const auto rate = [&](double otherwise) { return measured > 0 ? measured : otherwise; };
@@ -211,24 +191,24 @@ double kernel_us(const Machine& machine, const Kernel& kernel) {
   return us > 0 ? std::max(us, device.launch_us) : 0;
 }
 
-ComputeTime compute_time(const Job& job, const Machine& machine, int unit, Op op, int piece) {
+ComputeTime compute_time(const Job& job, const Machine& machine, int unit, Op op, Steps steps) {
   ComputeTime time;
-  for (const Kernel& kernel : kernels_of(job, machine.device, unit, op, piece)) {
-    const double us = kernel_us(machine, kernel);
-    (kernel.kind <= KernelKind::weight_gradient ? time.product_us
-     : kernel.kind <= KernelKind::batched       ? time.attention_us
-                                                : time.pass_us) += us;
+  for (const Cost& cost : costs_of(job, machine.device, unit, op, steps)) {
+    const double us = cost_us(machine, cost);
+    (cost.kind <= KernelKind::weight_gradient ? time.product_us
+     : cost.kind <= KernelKind::batched       ? time.attention_us
+                                              : time.pass_us) += us;
   }
   if (machine.unit_us.empty()) return time;
-  // Measured: a piece has that part of it which it has of the modelled time.
+  // Measured: some of the steps have that part of it which they have of the modelled time.
   const bool again = job.recomputes(unit);
   double us =
       machine.unit_us[static_cast<size_t>(unit)] * passes_of(op) / (again ? 4 : 3) / job.tensor_degree;
-  if (piece >= 0) {
+  if (steps.last >= 0) {
     Machine modelled = machine;
     modelled.unit_us.clear();
     const double whole = compute_time(job, modelled, unit, op).all_us();
-    us *= whole > 0 ? time.all_us() / whole : piece == 0 ? 1 : 0;
+    us *= whole > 0 ? time.all_us() / whole : steps.first == 0 ? 1 : 0;
   }
   return {us, 0, 0};
 }
@@ -238,7 +218,9 @@ double compute_us(const Job& job, const Machine& machine, int unit, Op op) {
 }
 
 double compute_us(const Job& job, const Machine& machine, const Instruction& instruction) {
-  return compute_time(job, machine, instruction.unit, instruction.op, instruction.piece).all_us();
+  return compute_time(job, machine, instruction.unit, instruction.op,
+                      {std::max(instruction.first, 0), instruction.last})
+      .all_us();
 }
 
 double score_bytes(const Job& job, AttentionKind attention) {

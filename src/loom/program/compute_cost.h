@@ -1,4 +1,4 @@
-// The cost of computing: the kernels of a unit's work, and how long a device takes for each.
+// The cost of computing: the kernels of a unit's steps, and how long a device takes for each.
 //
 // A product takes its floating-point operations at the device's rate, rounded up to whole waves of tiles of
 // 256 x 128 over its multiprocessors (NVIDIA, "Matrix Multiplication Background User's Guide"). Kernels that
@@ -24,7 +24,8 @@
 
 namespace loom::program {
 
-struct Kernel {
+/// Of one kernel.
+struct Cost {
   KernelKind kind = KernelKind::residual;
   double flops = 0;
   double bytes = 0;              // of passes
@@ -43,14 +44,18 @@ struct ComputeTime {
   ComputeTime operator*(double factor) const;
 };
 
-/// The kernels of an instruction that computes: a rank's, of a microbatch through a unit, or of a piece of
-/// it.
-std::vector<Kernel> kernels_of(const Job& job, const Device& device, int unit, Op op, int piece = -1);
-double kernel_us(const Machine& machine, const Kernel& kernel);
+/// Steps [first, last) of a unit's pass; all of them without a last one.
+struct Steps {
+  int first = 0, last = -1;
+};
+
+/// The kernels of what a rank computes of a microbatch through a unit.
+std::vector<Cost> costs_of(const Job& job, const Device& device, int unit, Op op, Steps steps = {});
+double cost_us(const Machine& machine, const Cost& kernel);
 
 /// Of the kernels of one forward or backward pass through a unit, of a microbatch. Measured times count as
 /// products; of these a backward pass has two parts for each forward pass's one.
-ComputeTime compute_time(const Job& job, const Machine& machine, int unit, Op op, int piece = -1);
+ComputeTime compute_time(const Job& job, const Machine& machine, int unit, Op op, Steps steps = {});
 double compute_us(const Job& job, const Machine& machine, int unit, Op op);
 double compute_us(const Job& job, const Machine& machine, const Instruction& instruction);
 

@@ -5,8 +5,6 @@
 
 #include <map>
 
-#include "model/split_classifier.h"
-#include "model/split_compute.h"
 #include "program/schedule.h"
 
 namespace loom::program {
@@ -31,14 +29,9 @@ class Generator {
     return std::move(program_);
   }
 
-  Program evaluation() {
-    begin();
-    program_.trains = false;
-    std::vector<Pass> passes = schedule_of(job_, stage_);
-    std::erase_if(passes, [](const Pass& pass) { return !pass.forward; });
-    run(passes);
-    return std::move(program_);
-  }
+  Program evaluation() { return without_gradients(Op::evaluate, job_.microbatches); }
+
+  Program logits() { return without_gradients(Op::logits, 1); }
 
  private:
   /// A gradient that grows by a microbatch at a time.
@@ -54,6 +47,16 @@ class Generator {
     bool held() const { return master >= 0; }
   };
   using Place = std::pair<int, int>;  // unit, microbatch
+
+  Program without_gradients(Op head, int microbatches) {
+    begin();
+    program_.trains = false;
+    head_ = head;
+    std::vector<Pass> passes = schedule_of(job_, stage_);
+    std::erase_if(passes, [&](const Pass& pass) { return !pass.forward || pass.microbatch >= microbatches; });
+    run(passes);
+    return std::move(program_);
+  }
 
   void begin() {
     program_.units = static_cast<int>(units_.size());
@@ -172,7 +175,7 @@ class Generator {
   void forward(const Part& part, int m) {
     for (int u = part.begin; u < part.end; ++u) {
       if (u == last_) {
-        if (!program_.trains) emit(Op::evaluate, u, m, head_uses(x_.at({u - 1, m})));
+        if (!program_.trains) emit(head_, u, m, head_uses(x_.at({u - 1, m})));
         continue;
       }
       const BufferId x = x_[{u, m}] = activation("x", u, m);
@@ -242,8 +245,8 @@ class Generator {
     std::vector<Use> uses = {{Role::parameters, whole_[last_], true, false},
                              {Role::input, x, true, false},
                              {Role::batch, program_.batch, true, false},
-                             {Role::losses, program_.losses, false, true},
                              {Role::workspace, workspace_, false, true}};
+    if (head_ != Op::logits) uses.push_back({Role::losses, program_.losses, false, true});
     if (job_.spec.tied) uses.push_back({Role::tied_parameters, whole_[0], true, false});
     return uses;
   }
@@ -333,6 +336,7 @@ class Generator {
   std::vector<Part> parts_;
   std::vector<Unit> units_;
   const int last_;  // the head
+  Op head_ = Op::loss;
   model::BufferSizes sizes_;
   Program program_;
   std::vector<State> states_;            // of all units; empty for those of other stages
@@ -346,17 +350,7 @@ class Generator {
 }  // namespace
 
 model::BufferSizes sizes_of(const Job& job) {
-  const model::Share share = job.share();
-  return with_type(job.precision, [&]<typename T>(T) -> model::BufferSizes {
-    if (job.tensor_degree == 1) return model::buffer_sizes<T>(job.spec, share, job.batch, job.tokens);
-    const model::SplitSizes split = model::split_sizes<T>(job.spec, share, job.batch, job.tokens);
-    model::BufferSizes bytes{split.own, split.block_saved, split.workspace, split.embedding_workspace,
-                             split.block_workspace};
-    if (job.spec.task == model::Task::classification)
-      bytes.head_workspace = model::classifier_sizes<T>(job.spec, job.batch).workspace;
-    bytes.workspace = std::max(bytes.workspace, bytes.head_workspace);
-    return bytes;
-  });
+  return model::buffer_sizes(job.spec, job.recipe_sizes(), job.recipes());
 }
 
 int64_t norms_bytes(const Job& job) {
@@ -396,9 +390,9 @@ Result<Program> make_program(const Job& job, int stage) {
   return program;
 }
 
-Result<Program> make_evaluation(const Job& job, int stage) {
-  LOOM_TRY(check_stage(job, stage));
-  Program program = Generator(job, stage).evaluation();
+namespace {
+
+Program finished(const Job& job, Program program) {
   insert_gathers(job, program);
   prefetch(job.prefetch, program);
   split_units(job, program);
@@ -406,10 +400,24 @@ Result<Program> make_evaluation(const Job& job, int stage) {
   return program;
 }
 
-Result<std::vector<Program>> make_programs(const Job& job, bool trains) {
+}  // namespace
+
+Result<Program> make_evaluation(const Job& job, int stage) {
+  LOOM_TRY(check_stage(job, stage));
+  return finished(job, Generator(job, stage).evaluation());
+}
+
+Result<Program> make_logits(const Job& job, int stage) {
+  LOOM_TRY(check_stage(job, stage));
+  return finished(job, Generator(job, stage).logits());
+}
+
+Result<std::vector<Program>> make_programs(const Job& job, Purpose purpose) {
   std::vector<Program> programs;
   for (int stage = 0; stage < job.pipeline_degree; ++stage) {
-    Result<Program> program = trains ? make_program(job, stage) : make_evaluation(job, stage);
+    Result<Program> program = purpose == Purpose::step         ? make_program(job, stage)
+                              : purpose == Purpose::evaluation ? make_evaluation(job, stage)
+                                                               : make_logits(job, stage);
     LOOM_TRY(program.status());
     programs.push_back(program.take());
   }

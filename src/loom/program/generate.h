@@ -5,7 +5,7 @@
 // Thread safety: pure functions.
 #pragma once
 
-#include "model/compute.h"
+#include "model/recipe.h"
 #include "program/job.h"
 #include "program/program.h"
 
@@ -18,8 +18,12 @@ Result<Program> make_program(const Job& job, int stage = 0);
 /// both can be placed in one arena.
 Result<Program> make_evaluation(const Job& job, int stage = 0);
 
-/// One or the other of all stages.
-Result<std::vector<Program>> make_programs(const Job& job, bool trains = true);
+/// The forward pass of microbatch 0, and the logits of one row of it. Persistent buffers are the same, too.
+Result<Program> make_logits(const Job& job, int stage = 0);
+
+enum class Purpose { step, evaluation, logits };
+/// The programs of all stages.
+Result<std::vector<Program>> make_programs(const Job& job, Purpose purpose = Purpose::step);
 
 /// Of the buffer for sums of squares, one for each kShardGrain elements: a rank's own, and those of all ranks
 /// of one copy of the model, as many for each as the stage with most of them has.
@@ -27,10 +31,6 @@ int64_t norms_bytes(const Job& job);
 
 /// Bytes of the buffers that units share.
 model::BufferSizes sizes_of(const Job& job);
-
-/// Of the head that tensor ranks share, what its pieces work on beside that: a rank's logits of some rows,
-/// and what goes in and out of them.
-int64_t split_head_bytes(const Job& job);
 
 /// A step in its plainest order. Units that are sharded are not gathered yet: instructions use a placeholder
 /// buffer "whole UNIT" for them. Where a stage needs what another one makes, it receives it one pass early.
@@ -52,8 +52,9 @@ void offload_activations(const Job& job, Program& program);
 /// as soon as it is given up, for `prefetch`, stays.
 void insert_gathers(const Job& job, Program& program);
 
-/// Tensor parallelism: the work on a unit becomes pieces, with the exchanges of the tensor ranks between
-/// them. Comes after passes that move whole units' instructions.
+/// Gives instructions that compute the steps of their unit's recipe. Where tensor ranks share the work, an
+/// instruction becomes several, with the ranks' exchanges between them. Comes after passes that move whole
+/// units' instructions.
 void split_units(const Job& job, Program& program);
 
 /// Moves each gather up past `prefetch` instructions that hide communication.

@@ -6,6 +6,7 @@
 
 #include "base/fp16.h"
 #include "base/status.h"
+#include "model/recipe.h"
 #include "model/sequence_parallel.h"
 #include "model/split.h"
 #include "program/layout.h"
@@ -89,6 +90,12 @@ struct Job {
   model::Share share(int tensor = 0) const {
     return model::share_of(spec, {tensor_degree, tensor}, divides_rows);
   }
+  /// Of what a tensor rank computes. Numbers and places of steps and arrays are the same for all.
+  model::RecipeSizes recipe_sizes(int tensor = 0) const {
+    return with_type(
+        precision, [&]<typename T>(T) { return model::sizes_for<T>(share(tensor), batch, tokens, targets); });
+  }
+  model::Recipes recipes(int tensor = 0) const { return {spec, recipe_sizes(tensor)}; }
   /// Rows of a microbatch that a rank has between units, and sends to other stages.
   int64_t rows() const { return model::own_rows(share(), batch * tokens); }
   int64_t element_bytes() const { return has_masters() ? 2 : 4; }
@@ -113,12 +120,6 @@ struct Job {
   int64_t head_rows() const {
     if (spec.task == model::Task::classification) return batch;
     return batch * (targets > 0 ? targets : tokens);
-  }
-  /// Whether tensor ranks share the work on a masked model's head: rows with targets are picked first.
-  bool picks_rows() const { return tensor_degree > 1 && spec.task == model::Task::masked && targets > 0; }
-  /// Rows that the pieces of such a head work on, or of one that computes all.
-  int64_t split_head_rows() const {
-    return picks_rows() ? model::picked_rows(share(), head_rows()) : batch * tokens;
   }
   /// What the model asks for, however it is divided: ModelSpec::flops_per_token().
   double flops_per_token() const { return spec.flops_per_token(tokens, targets); }

@@ -96,8 +96,9 @@ double transient_bytes(const Job& job, const std::vector<model::Unit>& units, co
   };
   double bytes = workspace + whole(unit, apart && !rows);
   if (unit.borrows >= 0) bytes += whole(units[static_cast<size_t>(unit.borrows)], apart);
-  if (unit.kind == model::UnitKind::head && job.tensor_degree > 1)
-    bytes += static_cast<double>(split_head_bytes(job));
+  if (unit.kind == model::UnitKind::head)
+    bytes += static_cast<double>(
+        model::head_recipe(job.spec, job.recipe_sizes(), model::HeadPass::loss).exchanged_bytes);
   return bytes;
 }
 

@@ -12,6 +12,7 @@ const char* op_name(Op op) {
                                         "recompute",
                                         "loss",
                                         "evaluate",
+                                        "logits",
                                         "backward",
                                         "reduce_scatter",
                                         "accumulate",
@@ -40,7 +41,7 @@ const char* category_name(Category category) {
 
 bool is_compute(Op op) {
   return op == Op::forward || op == Op::recompute || op == Op::loss || op == Op::evaluate ||
-         op == Op::backward;
+         op == Op::logits || op == Op::backward;
 }
 
 bool hides_communication(const Instruction& instruction) {
@@ -70,7 +71,8 @@ std::string text_of(const Program& program, int index) {
   std::string text = fmt::format("instruction {} ({}", index, op_name(instruction.op));
   if (instruction.unit >= 0) text += fmt::format(" of unit {}", instruction.unit);
   if (instruction.microbatch >= 0) text += fmt::format(", microbatch {}", instruction.microbatch);
-  if (instruction.piece >= 0) text += fmt::format(", piece {}", instruction.piece);
+  if (program.shared && instruction.first >= 0)
+    text += fmt::format(", steps {} to {}", instruction.first, instruction.last - 1);
   return text + ")";
 }
 
@@ -82,7 +84,8 @@ std::string to_string(const Program& program) {
     if (instruction.unit >= 0) text += fmt::format(" unit {}", instruction.unit);
     if (instruction.microbatch >= 0) text += fmt::format(" microbatch {}", instruction.microbatch);
     if (instruction.peer >= 0) text += fmt::format(" stage {}", instruction.peer);
-    if (instruction.piece >= 0) text += fmt::format(" piece {}", instruction.piece);
+    if (program.shared && instruction.first >= 0)
+      text += fmt::format(" steps {} to {}", instruction.first, instruction.last - 1);
     std::vector<std::string> reads, writes;
     for (const Use& use : instruction.uses) {
       if (use.reads) reads.push_back(program.buffers[use.buffer].name);

@@ -26,6 +26,7 @@ enum class Op {
   recompute,       // the same again, for what backward needs
   loss,            // forward and backward of the head, with the loss
   evaluate,        // the loss alone
+  logits,          // of one row
   backward,        // of a unit
   reduce_scatter,  // gradients of a unit: summed over the partition group, every rank keeps its shard
   accumulate,      // shard += partial
@@ -35,7 +36,7 @@ enum class Op {
   receive,         // the output of the unit before this stage's
   send_back,       // the derivative with respect to the output of the unit before this stage's
   receive_back,    // that with respect to this stage's last output
-  // Exchanges between the pieces of a unit that tensor parallelism divides, over the tensor group.
+  // Exchanges between the steps of a unit that tensor ranks share (model/recipe.h), over their group.
   tensor_gather,          // own -> all: rows, or a head's numbers
   tensor_all_reduce,      // summand -> sum, in place
   tensor_reduce_scatter,  // summand of all rows -> sum of own rows
@@ -45,7 +46,7 @@ enum class Op {
   offload,                // memory -> tier
   load,                   // tier -> memory
 };
-constexpr int kOps = 22;
+constexpr int kOps = 23;
 
 /// What a buffer is to an instruction.
 enum class Role {
@@ -60,14 +61,9 @@ enum class Role {
   saved,
   derivative,  // of the loss with respect to activations
   workspace,
-  normed,       // what a sublayer multiplies: a norm's output
-  incoming,     // derivative with respect to what a sublayer adds to the residual
-  sum,          // of the summands of the tensor ranks, or one of them
-  logits,       // of a rank's part of the vocabulary
-  numbers,      // of a rank's logits: what other ranks must know of them
-  all_numbers,  // of all tensor ranks
-  batch,        // tokens and targets
-  losses,       // of each token
+  exchanged,  // an array of the unit's recipe that tensor ranks exchange
+  batch,      // tokens and targets
+  losses,     // of each token
   norms,
   master,
   first_moment,
@@ -104,6 +100,7 @@ struct Use {
   BufferId buffer;
   bool reads;
   bool writes;
+  int array = -1;  // of the recipe, where it is one that tensor ranks exchange
 };
 
 struct Instruction {
@@ -113,8 +110,10 @@ struct Instruction {
   int lane = 0;
   std::vector<Use> uses;
   std::vector<int> after;  // instructions of other lanes than 0 that must be over; filled in by connect()
-  int piece = -1;  // of the unit's work, where exchanges divide it (model/split_compute.h); -1: all of it
-  int peer = -1;   // stage that is sent to or received from
+  int peer = -1;           // stage that is sent to or received from
+  /// Steps [first, last) of the unit's recipe, of what computes and of exchanges; filled in by split_units().
+  int first = -1, last = -1;
+  Op pass = Op::forward;  // of an exchange: the pass whose step it is
 
   /// -1 when it has no buffer of that role.
   BufferId buffer(Role role) const {
@@ -131,6 +130,7 @@ struct Program {
   int microbatches = 0;
   int stage = 0;
   bool trains = true;            // whether it has backward and a step
+  bool shared = false;           // whether tensor ranks share the work on units
   std::vector<BufferId> shards;  // of each unit: the parameters that gathers read; -1: of another stage
   BufferId batch = -1, losses = -1;
 

@@ -217,8 +217,8 @@ class Simulation {
   /// Blocks are alike, so that few times are computed.
   const ComputeTime& computing(const Instruction& i) {
     const bool alike = machine_.unit_us.empty() && i.unit > 0 && i.unit <= job_.spec.layers;
-    const auto [found, is_new] = computing_.try_emplace({i.op, alike ? 1 : i.unit, i.piece});
-    if (is_new) found->second = compute_time(job_, machine_, i.unit, i.op, i.piece);
+    const auto [found, is_new] = computing_.try_emplace({i.op, alike ? 1 : i.unit, i.first});
+    if (is_new) found->second = compute_time(job_, machine_, i.unit, i.op, {std::max(i.first, 0), i.last});
     return found->second;
   }
 
@@ -298,9 +298,7 @@ class Simulation {
 
   /// Sums, the norm and the optimizer: what passes through memory.
   double streamed_us(int s, const Instruction& instruction) {
-    const auto streamed = [&](KernelKind kind, double bytes) {
-      return kernel_us(machine_, {kind, 0, bytes});
-    };
+    const auto streamed = [&](KernelKind kind, double bytes) { return cost_us(machine_, {kind, 0, bytes}); };
     const Program& program = *programs_[static_cast<size_t>(s)];
     const auto shard = [&](int unit) {
       return static_cast<double>(job_.shard(units_[static_cast<size_t>(unit)]));

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "program/order.h"
-#include "program/verify_pieces.h"
+#include "program/verify_steps.h"
 
 namespace loom::program {
 namespace {
@@ -131,9 +131,9 @@ Status verify(const Job& job, const Program& program, const MemoryPlan& memory) 
   LOOM_TRY(check_structure(program));
   LOOM_TRY(check_order(program));
   LOOM_TRY(check_memory(program, memory));
-  ResultProblem problem = check_pieces(job, program);
+  ResultProblem problem = check_steps(job, program);
   if (problem.sentence.empty()) {
-    const Folded folded = fold_pieces(program);
+    const Folded folded = fold_steps(job, program);
     problem = check_result(job, folded.program);
     if (problem.instruction >= 0)
       problem.instruction = folded.instruction[static_cast<size_t>(problem.instruction)];

@@ -8,12 +8,11 @@
 //              is read before it is written
 //   memory     buffers that share memory are never in use together, and all lie in the arena
 //   result     every forward, loss and backward sees the parameters, input and saved values of its own unit
-//   and
-//              microbatch; each rank's gradients are summed once over the group for every microbatch and once
-//              over the replicas after all of them; the optimizer steps every unit once with the whole sum
-//   pieces     where tensor ranks share the work on a unit: sublayers multiply all rows, what comes after
-//   them
-//              sees the sum of all ranks' summands, and no piece is missing or out of its order
+//              and microbatch; each rank's gradients are summed once over the group for every microbatch and
+//              once over the replicas after all of them; the optimizer steps every unit once with the whole
+//              sum
+//   steps      every pass of a unit has the steps of its recipe, in their order, and the tensor ranks'
+//              exchanges where the recipe has them, of the arrays that it names
 //
 // Thread safety: pure functions.
 #pragma once

@@ -56,7 +56,7 @@ class Execution {
                                 held && program_.trains ? 1 : 0)};
     }
     const int each = contains(owned_, program_.units - 1) ? 1 : 0;
-    for (int m = 0; m < job_.microbatches; ++m)
+    for (int m = 0; m < job_.microbatches && !only_logits_; ++m)
       if (const auto losses = losses_[m]; losses != each)
         return {-1, fmt::format("microbatch {} has {} losses, must have {}", m, losses, each)};
     return {};
@@ -88,7 +88,8 @@ class Execution {
       case Op::forward:
       case Op::recompute: return forward(i);
       case Op::loss: return loss(i);
-      case Op::evaluate: return head(i);
+      case Op::evaluate:
+      case Op::logits: return head(i);
       case Op::backward: return backward(i);
       case Op::reduce_scatter: return reduce_scatter(i);
       case Op::accumulate: return accumulate(i);
@@ -101,7 +102,7 @@ class Execution {
       case Op::tensor_gather:
       case Op::tensor_all_reduce:
       case Op::tensor_reduce_scatter:
-      case Op::tensor_gradients: return "";  // see verify_pieces.cc
+      case Op::tensor_gradients: return "";  // see verify_steps.cc
       case Op::norm: return norm(i);
       case Op::step: return step(i);
       case Op::offload: return move(i, Role::resident, Role::stored);
@@ -157,6 +158,7 @@ class Execution {
     if (!holds(i, Role::input, What::activation, i.unit - 1, i.microbatch))
       return "its input is not the last block's output of its microbatch";
     ++losses_[i.microbatch];
+    only_logits_ = only_logits_ || i.op == Op::logits;
     return "";
   }
 
@@ -314,6 +316,7 @@ class Execution {
   std::vector<int> ends_, before_;  // last units of the stage's parts, and those before its parts
   std::vector<int> stepped_;
   std::map<int, int> losses_;  // of each microbatch
+  bool only_logits_ = false;   // of microbatch 0
 };
 
 }  // namespace

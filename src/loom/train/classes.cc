@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include "base/file.h"
@@ -58,6 +59,50 @@ Status check_classes(const std::vector<std::string>& labels, const std::string& 
                   : fmt::format("the model has no names for its classes, so label the texts 0 to {}, in "
                                 "the model's order",
                                 classes.names.size() - 1));
+}
+
+Result<std::string> take_classes(const Config& config, const model::ModelSpec& spec,
+                                 std::vector<std::string>& labels) {
+  const std::string& from = config.model.from;
+  if (labels.empty() || from.empty() || spec.new_head) return std::string();
+  const Result<format::Json> json = format::read_config(from);
+  LOOM_TRY(json.status());
+  const Result<text::ModelClasses> own = classes_of(*json, from);
+  LOOM_TRY(own.status());
+  const std::vector<std::string>& classes = own->names;
+  if (!spec.new_classes) {
+    const bool named = classes != text::unnamed_classes(static_cast<int64_t>(classes.size()));
+    if (text::are_classes(labels, classes)) {
+      if (named) labels = classes;
+      return std::string();
+    }
+    const std::set<std::string_view> known(classes.begin(), classes.end());
+    if (std::any_of(labels.begin(), labels.end(), [&](const auto& label) { return known.contains(label); }))
+      LOOM_TRY(check_classes(labels, config.data.folder, *own));
+    if (!named) return std::string();
+  }
+  return fmt::format(
+      "model.from, {}, classifies other texts than the dataset has: {}, where the labels here are {}; {}",
+      from, text::listed(classes), text::listed(labels),
+      spec.new_classes ? "the last layer of its head begins at random"
+                       : "its head begins with the weights of those, by their numbers");
+}
+
+Status take_classes(const format::Json& stored, std::vector<std::string>& labels) {
+  const Result<std::vector<std::string>> own = model::label_names(stored);
+  LOOM_TRY(own.status());
+  if (labels.empty() || own->empty()) return {};
+  if (labels.size() == own->size() && text::are_classes(labels, *own)) {
+    labels = *own;
+    return {};
+  }
+  for (size_t label = 0; label < std::min(own->size(), labels.size()); ++label)
+    if ((*own)[label] != labels[label])
+      return fail(Code::invalid_argument,
+                  "class {} is \"{}\" in the checkpoint and \"{}\" in the dataset, must be the same in both: "
+                  "give it data with the labels that it was trained on, or name another run.out",
+                  label, (*own)[label], labels[label]);
+  return {};
 }
 
 }  // namespace loom::train

@@ -4,7 +4,9 @@
 #pragma once
 
 #include "format/json_file.h"
+#include "model/spec.h"
 #include "text/labels.h"
+#include "train/config.h"
 
 namespace loom::train {
 
@@ -20,5 +22,14 @@ Result<text::ModelClasses> classes_beside(const std::string& tokenizer);
 /// first that differs and both folders.
 Status check_classes(const std::vector<std::string>& labels, const std::string& dataset,
                      const text::ModelClasses& classes);
+
+/// A classifier that goes on with classes of its own must number them as the dataset does, or its head would
+/// be trained for others. A dataset of their numbers takes their names. Returns a note on a classifier of
+/// other classes; "": it is of these, or of none, or does not say of which.
+Result<std::string> take_classes(const Config& config, const model::ModelSpec& spec,
+                                 std::vector<std::string>& labels);
+/// That class by class a checkpoint's model has the dataset's names, where both have any. A dataset of their
+/// numbers takes the checkpoint's.
+Status take_classes(const format::Json& stored, std::vector<std::string>& labels);
 
 }  // namespace loom::train

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "model/families.h"
+#include "model/families/family.h"
 #include "model/hugging_face.h"
 #include "model/same_model.h"
 #include "text/examples.h"
@@ -57,7 +58,7 @@ Status check_given(const Config::Model& given, const model::ModelSpec& spec) {
 
 void set_dropout(double probability, model::ModelSpec& spec) {
   spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = static_cast<float>(probability);
-  if (spec.family == model::Family::bloom) spec.embedding_dropout = 0;  // has a norm there instead
+  if (model::description_of(spec.family).keys.embedding_dropout == nullptr) spec.embedding_dropout = 0;
   if (spec.task == model::Task::classification && spec.pooler) spec.head_dropout = spec.residual_dropout;
 }
 

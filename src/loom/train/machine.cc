@@ -44,7 +44,7 @@ program::Machine unit_machine(int ranks_per_node) {
 double simulated_bytes(const program::Job& job, program::Op op, int ranks_per_node, int64_t bytes) {
   program::Program one;
   const program::BufferId rows = one.add("rows", program::Category::activations, bytes);
-  one.instructions.push_back({op, 0, -1, 1, {{program::Role::normed, rows, false, true}}, {}});
+  one.instructions.push_back({op, 0, -1, 1, {{program::Role::exchanged, rows, false, true}}, {}});
   program::Job fp32 = job;  // what is measured
   fp32.precision = program::Precision::fp32;
   return program::simulate(fp32, one, unit_machine(ranks_per_node)).intervals[0].end_us;
@@ -55,8 +55,8 @@ double simulated_transfer(const program::Job& job, int ranks_per_node) {
   std::vector<program::Program> programs(static_cast<size_t>(job.pipeline_degree));
   for (int stage = 0; stage < job.pipeline_degree; ++stage)
     programs[static_cast<size_t>(stage)].stage = stage;
-  programs[0].instructions.push_back({program::Op::send, 0, 0, 1, {}, {}, -1, 1});
-  programs[1].instructions.push_back({program::Op::receive, 0, 0, 1, {}, {}, -1, 0});
+  programs[0].instructions.push_back({program::Op::send, 0, 0, 1, {}, {}, 1});
+  programs[1].instructions.push_back({program::Op::receive, 0, 0, 1, {}, {}, 0});
   return program::simulate(job, programs, unit_machine(ranks_per_node)).stages[0].intervals[0].end_us;
 }
 

@@ -29,6 +29,7 @@ Phase phase_of(program::Op op) {
     case Op::forward: return {"forward", 2};
     case Op::recompute: return {"recompute activations", 4};
     case Op::loss: return {"head and loss", 6};
+    case Op::logits:
     case Op::evaluate: return {"head, evaluated", 6};
     case Op::backward: return {"backward", 0};
     case Op::reduce_scatter: return {"reduce gradients to shards", 3};
@@ -168,7 +169,8 @@ Json trace_json(const Trace& trace, const TraceContext& context) {
   for (size_t stage = 0; stage < context.programs.size(); ++stage) {
     Json instructions = Json::array();
     for (const program::Instruction& i : context.programs[stage].instructions)
-      instructions.push_back(Json::array({static_cast<int>(i.op), i.lane, i.unit, i.microbatch, i.piece}));
+      instructions.push_back(Json::array({static_cast<int>(i.op), i.lane, i.unit, i.microbatch,
+                                          context.programs[stage].shared ? i.first : -1}));
     json["stages"].push_back({{"instructions", std::move(instructions)},
                               {"predicted", times_json(context.forecast.stages[stage].intervals)}});
   }

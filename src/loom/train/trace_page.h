@@ -25,7 +25,7 @@ struct TraceContext {
 };
 
 /// {"step", "ops": [[words, number of a colour], …], "stages": [{"instructions": [[op, lane, unit,
-/// microbatch, piece], …], "predicted": [[begin, end], …]}, …], "predicted_step_us", "predicted_bubble",
+/// microbatch, first step], …], "predicted": [[begin, end], …]}, …], "predicted_step_us", "predicted_bubble",
 /// "ranks": [{sums, "measured":
 /// [[begin, end], …]}, …]}. Times are µs; a rank's are from its own begin_us on.
 format::Json trace_json(const Trace& trace, const TraceContext& context);

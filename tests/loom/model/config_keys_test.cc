@@ -7,6 +7,7 @@
 #include <set>
 
 #include "model/families.h"
+#include "model/families/family.h"
 #include "model/hugging_face.h"
 #include "model/same_model.h"
 #include "support.h"
@@ -41,7 +42,7 @@ Json written(const model::ModelSpec& spec) { return model::config_of(spec); }
 TEST(ConfigKeys, ANameOfAnotherFamilyThatTransformersMapsIsTheFamilysOwn) {
   int aliases = 0;
   for (const auto& [name, family] : kModels)
-    for (const auto& [alias, own] : model::keys_of(family).aliases) {
+    for (const auto& [alias, own] : model::description_of(family).keys.aliases) {
       SCOPED_TRACE(fmt::format("{} for {} of {}", alias, own, name));
       Json renamed = config_of(name);
       // BLOOM's context is the one key that a config may leave out.

@@ -111,7 +111,7 @@ TEST(Families, SayWhichTasksTheyHaveNoHeadFor) {
   EXPECT_EQ(model::choices_of(model::Family::gpt2, model::Task::masked).status().message(),
             "gpt2 reads one way and has no masked task; bert and roberta have");
   EXPECT_EQ(model::choices_of(model::Family::bloom, model::Task::classification).status().message(),
-            "bloom has no classification head here; bert, roberta and gptj have");
+            "bloom has no classification head here; gptj, bert and roberta have");
 }
 
 TEST(Model, AMaskedMicrobatchWithoutTargetsHasNoGradient) {

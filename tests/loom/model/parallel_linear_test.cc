@@ -1,9 +1,9 @@
 // Linear layers divided by columns and by rows: what the ranks make together is the whole layer's, in fp64.
 #include <algorithm>
 
-#include "model/column_parallel.h"
-#include "model/row_parallel.h"
+#include "model/runner.h"
 #include "model/split.h"
+#include "model/whole_model.h"
 #include "ops/arrays.h"
 
 namespace loom::testing {
@@ -95,6 +95,39 @@ struct Held {
   }
 };
 
+/// The steps of a layer on one rank, each alone. A layer of summands has no bias of its own.
+struct Linear {
+  Part part;
+  int64_t in, out;
+  bool summand;
+
+  /// Of the kernel's first array and its second, which is its result but where gradients are.
+  void run(model::Kernel kernel, Held& held, const Doubles& first, const Doubles& second) const {
+    model::Recipe recipe;
+    recipe.arrays = {{"first", model::Place::given, model::Given::input},
+                     {"second", model::Place::given, model::Given::output}};
+    model::Step step;
+    step.kernel = kernel;
+    step.part = part;
+    step.rows = kRows;
+    step.in = in;
+    step.out = out;
+    step.adds = summand;
+    step.reads = {0, 1, -1, -1, -1};
+    step.writes[0] = 1;
+    model::Bound<double> bound;
+    bound.parameters = held.parameters.data();
+    bound.gradient = held.gradient.data();
+    bound.give(model::Given::input, first.data());
+    bound.give(model::Given::output, second.data());
+    Workers workers(1);
+    model::Pass pass;
+    pass.workers = &workers;
+    const model::ModelSpec spec = small_spec();
+    model::Runner<double>(spec, model::Share::whole(spec)).run(pass, held.unit, recipe, {&step, 1}, bound);
+  }
+};
+
 /// Columns of a matrix with `width` of them.
 Doubles columns_of(const Doubles& matrix, int64_t width, const std::vector<int64_t>& columns) {
   Doubles some;
@@ -120,7 +153,6 @@ void put_back(const Held& held, Doubles& whole) {
 
 /// Queries, keys and values of 12 columns each, and a hidden layer of 10, which 3 and 4 do not divide.
 TEST(ParallelLinear, ColumnsOfAllRanksAreTheWholeLayer) {
-  Workers workers(1);
   for (const auto& [part, out] : {std::pair{Part::qkv_weight, 36}, {Part::up_weight, 10}})
     for (const int degree : {1, 2, 3, 4}) {
       const Layer layer(part, 7, out);
@@ -130,14 +162,12 @@ TEST(ParallelLinear, ColumnsOfAllRanksAreTheWholeLayer) {
         const std::vector<int64_t> columns = held.elements_of(layer.unit.parameters[1]);
         const auto count = static_cast<int64_t>(columns.size());
         ASSERT_EQ(held.unit.find(part)->columns(), count);
-        const model::ColumnParallel<double> linear(part, layer.in, count);
+        const Linear linear{part, layer.in, count, false};
         Doubles own_y(kRows * count), own_dx(kRows * layer.in);
         const Doubles own_dy = columns_of(layer.dy, out, columns);
-        linear.forward(workers, held.unit, held.parameters.data(), layer.x.data(), own_y.data(), kRows);
-        linear.backward_input(workers, held.unit, held.parameters.data(), own_dy.data(), own_dx.data(),
-                              kRows);
-        linear.backward_weight(workers, held.unit, layer.x.data(), own_dy.data(), held.gradient.data(),
-                               kRows);
+        linear.run(model::Kernel::linear, held, layer.x, own_y);
+        linear.run(model::Kernel::linear_input, held, own_dy, own_dx);
+        linear.run(model::Kernel::linear_weight, held, layer.x, own_dy);
         place_columns(own_y, columns, out, y);
         add_to(dx, own_dx);
         put_back(held, gradient);
@@ -149,7 +179,6 @@ TEST(ParallelLinear, ColumnsOfAllRanksAreTheWholeLayer) {
 }
 
 TEST(ParallelLinear, SummandsOfAllRanksAndOneBiasAreTheWholeLayer) {
-  Workers workers(1);
   for (const auto& [part, in] : {std::pair{Part::projection_weight, 12}, {Part::down_weight, 10}})
     for (const int degree : {1, 2, 3, 4}) {
       const Layer layer(part, in, 7);
@@ -162,14 +191,12 @@ TEST(ParallelLinear, SummandsOfAllRanksAndOneBiasAreTheWholeLayer) {
           if (element % layer.out == 0) inner.push_back(element / layer.out);
         const auto count = static_cast<int64_t>(inner.size());
         ASSERT_EQ(held.unit.find(part)->shape[0], inner.size());
-        const model::RowParallel<double> linear(part, count, layer.out);
+        const Linear linear{part, count, layer.out, true};
         const Doubles own_x = columns_of(layer.x, in, inner);
         Doubles summand(kRows * layer.out), own_dx(kRows * count);
-        linear.forward(workers, held.unit, held.parameters.data(), own_x.data(), summand.data(), kRows);
-        linear.backward_input(workers, held.unit, held.parameters.data(), layer.dy.data(), own_dx.data(),
-                              kRows);
-        linear.backward_weight(workers, held.unit, own_x.data(), layer.dy.data(), held.gradient.data(),
-                               kRows);
+        linear.run(model::Kernel::linear, held, own_x, summand);
+        linear.run(model::Kernel::linear_input, held, layer.dy, own_dx);
+        linear.run(model::Kernel::linear_weight, held, own_x, layer.dy);
         add_to(sum, summand);
         place_columns(own_dx, inner, in, dx);
         const Doubles before = gradient;

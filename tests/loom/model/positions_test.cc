@@ -17,27 +17,32 @@ class RobertaEmbedding : public ::testing::Test {
     pass_.batch = 1;
   }
   std::vector<float> forward(const std::vector<int32_t>& token, const model::ModelSpec& spec) {
-    const model::Compute<float> compute(spec, model::Share::whole(spec));
-    begin(token, spec);
     std::vector<float> y(token.size() * static_cast<size_t>(spec.width));
-    compute.embedding_forward(pass_, whole_.parameters(0).data(), token.data(), y.data(), workspace_.data());
+    bound_.give(model::Given::output, y.data());
+    run(token, spec, false);
     return y;
   }
   std::vector<float> backward(const std::vector<int32_t>& token) {
-    const model::Compute<float> compute(spec_, model::Share::whole(spec_));
-    begin(token, spec_);
     std::vector<float> d(token.size() * static_cast<size_t>(spec_.width));
     for (size_t i = 0; i < d.size(); ++i) d[i] = static_cast<float>(i % 7) - 2.5f;
     std::vector<float> gradient(static_cast<size_t>(whole_.units()[0].elements));
-    compute.embedding_backward(pass_, whole_.parameters(0).data(), token.data(), d.data(), gradient.data(),
-                               false, workspace_.data());
+    bound_.give(model::Given::derivative, d.data());
+    bound_.gradient = gradient.data();
+    run(token, spec_, true);
     return gradient;
   }
-  void begin(const std::vector<int32_t>& token, const model::ModelSpec& spec) {
+  void run(const std::vector<int32_t>& token, const model::ModelSpec& spec, bool back) {
     pass_.spec = &spec;
     pass_.tokens = static_cast<int64_t>(token.size());
-    workspace_.resize(static_cast<size_t>(
-        model::buffer_sizes<float>(spec, model::Share::whole(spec), 1, pass_.tokens).workspace));
+    const model::Share share = model::Share::whole(spec);
+    const model::Recipe recipe =
+        model::embedding_recipe(spec, model::sizes_for<float>(share, 1, pass_.tokens));
+    std::vector<std::byte> workspace(static_cast<size_t>(recipe.workspace_bytes));
+    bound_.parameters = whole_.parameters(0).data();
+    bound_.workspace = workspace.data();
+    bound_.give(model::Given::tokens, token.data());
+    model::Runner<float>(spec, share)
+        .run(pass_, whole_.units()[0], recipe, back ? recipe.backward : recipe.forward, bound_);
   }
   std::vector<float> row(const std::vector<float>& y, int64_t number) const {
     return {y.begin() + number * spec_.width, y.begin() + (number + 1) * spec_.width};
@@ -53,7 +58,7 @@ class RobertaEmbedding : public ::testing::Test {
   model::ModelSpec spec_ = Fixture("families/roberta").spec();
   Workers workers_{1};
   model::Pass pass_;
-  std::vector<std::byte> workspace_;
+  model::Bound<float> bound_;
 };
 
 /// Tokens behind padding used to have the places of their rows.

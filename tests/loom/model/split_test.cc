@@ -1,4 +1,4 @@
-// Units divided over ranks: parameters go to ranks and come back, and pieces compute what a whole unit does.
+// Units divided over ranks: parameters go to ranks and come back, and their steps compute what one rank's do.
 #include "model/split.h"
 
 #include "model/split_model.h"
@@ -48,7 +48,7 @@ void expect_equal_steps(const model::ModelSpec& spec, int degree, bool divides_r
   }
 }
 
-TEST(Split, PiecesMakeTheWholeModelsStep) {
+TEST(Split, RanksMakeTheWholeModelsStep) {
   for (const int degree : {1, 2, 4})
     for (const bool divides_rows : {false, true}) {
       SCOPED_TRACE(fmt::format("{} ranks{}", degree, divides_rows ? ", rows divided" : ""));
@@ -63,7 +63,7 @@ TEST(Split, AHiddenLayerNeedNotDivide) {
   for (const bool divides_rows : {false, true}) expect_equal_steps(spec, 4, divides_rows, false);
 }
 
-TEST(Split, PiecesDropWhatTheWholeModelDrops) {
+TEST(Split, RanksDropWhatTheWholeModelDrops) {
   model::ModelSpec spec = spec_of(4);
   spec.tied = false;
   spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = 0.3f;
@@ -93,7 +93,8 @@ TEST(Split, AMaskedHeadSeesTheRowsWithTargetsOnly) {
           SCOPED_TRACE(fmt::format("{} ranks{}", degree, divides_rows ? ", rows divided" : ""));
           model::ModelSpec spec = masked_spec();
           spec.tied = tied;
-          spec.residual_dropout = 0.2f;
+          spec.residual_dropout = spec.head_dropout = 0.2f;
+          spec.dropout_before_pooler = true;  // as RoBERTa: of the rows that a rank has
           // Places for more rows than there are, too.
           expect_equal_steps(spec, degree, divides_rows, true, *target, target == &kTargets ? 6 : 3);
         }
@@ -110,7 +111,7 @@ TEST(Split, PaddingInsideASequenceTakesNoPlaceOnAnyRank) {
     }
 }
 
-TEST(Split, PiecesMakeTheStepOfEveryKindOfBlockAndEnd) {
+TEST(Split, RanksMakeTheStepOfEveryKindOfBlockAndEnd) {
   model::ModelSpec bloom = spec_of(4);
   bloom.position = model::Position::alibi;
   bloom.embedding_norm = true;

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
-#include "model/compute.h"
-#include "model/regions.h"
+#include "model/runner.h"
 
 namespace loom::testing {
 
@@ -17,7 +17,7 @@ class WholeModel {
   explicit WholeModel(const model::ModelSpec& spec)
       : spec_(spec),
         units_(model::units_of(spec)),
-        compute_(spec, model::Share::whole(spec)),
+        runner_(spec, model::Share::whole(spec)),
         workers_(std::make_unique<Workers>(1)) {
     for (const model::Unit& unit : units_) {
       parameters_.emplace_back(unit.elements);
@@ -42,27 +42,34 @@ class WholeModel {
       model::find_lengths(spec_, token.data(), batch, pass_.tokens, lengths_.data());
       pass_.lengths = lengths_.data();
     }
-    const model::BufferSizes sizes =
-        model::buffer_sizes<T>(spec_, model::Share::whole(spec_), batch, pass_.tokens);
-    workspace_.resize(sizes.workspace);
-    const int last = static_cast<int>(units_.size()) - 1;
+    const model::RecipeSizes sizes = model::sizes_for<T>(model::Share::whole(spec_), batch, pass_.tokens);
+    recipes_.emplace(spec_, sizes);
+    workspace_.resize(model::buffer_sizes(spec_, sizes, *recipes_).workspace);
+    const size_t last = units_.size() - 1;
     std::vector<std::vector<T>> x(units_.size(), std::vector<T>(rows * spec_.width));
-    std::vector<std::vector<std::byte>> saved(units_.size(), std::vector<std::byte>(sizes.saved));
-    compute_.embedding_forward(pass_, parameters_[0].data(), token.data(), x[0].data(), workspace_.data());
-    for (int u = 1; u < last; ++u)
-      compute_.block_forward(pass_, units_[u], parameters_[u].data(), x[u - 1].data(), saved[u].data(),
-                             x[u].data(), workspace_.data());
-    hidden_ = x[last - 1];
+    std::vector<std::vector<std::byte>> saved(units_.size(),
+                                              std::vector<std::byte>(recipes_->block.saved_bytes));
     std::vector<double> loss(rows);
     std::vector<T> d(rows * spec_.width);
-    compute_.head_loss(pass_, units_[last], parameters_[last].data(), parameters_[0].data(), hidden_.data(),
-                       target.data(), A(1.0 / static_cast<double>(rows)), loss.data(), d.data(),
-                       gradients_[last].data(), gradients_[0].data(), workspace_.data());
-    for (int u = last - 1; u > 0; --u)
-      compute_.block_backward(pass_, units_[u], parameters_[u].data(), x[u - 1].data(), saved[u].data(),
-                              d.data(), gradients_[u].data(), workspace_.data());
-    compute_.embedding_backward(pass_, parameters_[0].data(), token.data(), d.data(), gradients_[0].data(),
-                                spec_.tied, workspace_.data());
+    const auto run = [&](size_t u, const model::Recipe& recipe, bool back) {
+      model::Bound<T> bound = bound_of(u);
+      bound.saved = saved[u].data();
+      bound.give(model::Given::tokens, token.data());
+      bound.give(model::Given::targets, target.data());
+      bound.give(model::Given::losses, loss.data());
+      if (u > 0) bound.give(model::Given::input, x[u - 1].data());
+      bound.give(model::Given::output, x[u].data());
+      bound.give(model::Given::derivative, d.data());
+      bound.scale = A(1.0 / static_cast<double>(rows));
+      bound.adds = spec_.tied;
+      runner_.run(pass_, units_[u], recipe, back ? recipe.backward : recipe.forward, bound);
+    };
+    run(0, recipes_->embedding, false);
+    for (size_t u = 1; u < last; ++u) run(u, recipes_->block, false);
+    hidden_ = x[last - 1];
+    run(last, recipes_->loss, false);
+    for (size_t u = last - 1; u > 0; --u) run(u, recipes_->block, true);
+    run(0, recipes_->embedding, true);
     double sum = 0;
     for (const double value : loss) sum += value;
     return sum / static_cast<double>(rows);
@@ -71,9 +78,13 @@ class WholeModel {
   /// Mean loss of the last step's batch, by the path without gradients.
   double evaluate(const std::vector<int32_t>& target) {
     std::vector<double> loss(target.size());
-    const int last = static_cast<int>(units_.size()) - 1;
-    compute_.head_evaluate(pass_, units_[last], parameters_[last].data(), parameters_[0].data(),
-                           hidden_.data(), target.data(), loss.data(), workspace_.data());
+    double right = 0;
+    model::Bound<T> bound = bound_of(units_.size() - 1);
+    bound.give(model::Given::input, hidden_.data());
+    bound.give(model::Given::targets, target.data());
+    bound.give(model::Given::losses, loss.data());
+    bound.give(model::Given::right, &right);
+    runner_.run(pass_, units_.back(), recipes_->evaluation, recipes_->evaluation.forward, bound);
     double sum = 0;
     for (const double value : loss) sum += value;
     return sum / static_cast<double>(loss.size());
@@ -82,16 +93,31 @@ class WholeModel {
   /// Logits of a row of the last step.
   std::vector<A> logits(int64_t row) {
     std::vector<A> values(spec_.outputs());
-    const int last = static_cast<int>(units_.size()) - 1;
-    compute_.head_logits(pass_, units_[last], parameters_[last].data(), parameters_[0].data(), hidden_.data(),
-                         row, values.data(), workspace_.data());
+    model::Bound<T> bound = bound_of(units_.size() - 1);
+    bound.give(model::Given::input, hidden_.data());
+    bound.give(model::Given::logits, values.data());
+    model::Pass one = pass_;
+    one.only_row = row;
+    runner_.run(one, units_.back(), recipes_->logits, recipes_->logits.forward, bound);
     return values;
   }
 
  private:
+  model::Bound<T> bound_of(size_t unit) {
+    model::Bound<T> bound;
+    bound.parameters = parameters_[unit].data();
+    bound.gradient = gradients_[unit].data();
+    bound.workspace = workspace_.data();
+    if (unit + 1 < units_.size() || !spec_.tied) return bound;
+    bound.tied_parameters = parameters_[0].data();
+    bound.tied_gradient = gradients_[0].data();
+    return bound;
+  }
+
   model::ModelSpec spec_;
   std::vector<model::Unit> units_;
-  model::Compute<T> compute_;
+  model::Runner<T> runner_;
+  std::optional<model::Recipes> recipes_;  // of the last step
   std::unique_ptr<Workers> workers_;
   model::Pass pass_;
   std::vector<std::vector<T>> parameters_;

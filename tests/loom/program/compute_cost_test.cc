@@ -5,6 +5,8 @@
 
 #include <limits>
 
+#include "program/steps.h"
+
 namespace loom::testing {
 namespace {
 
@@ -23,15 +25,15 @@ Job block_job() {
   return job;
 }
 
-double bytes_of(const std::vector<Kernel>& kernels) {
+double bytes_of(const std::vector<Cost>& kernels) {
   double bytes = 0;
-  for (const Kernel& kernel : kernels) bytes += kernel.bytes;
+  for (const Cost& kernel : kernels) bytes += kernel.bytes;
   return bytes;
 }
 
-double flops_of(const std::vector<Kernel>& kernels, KernelKind kind) {
+double flops_of(const std::vector<Cost>& kernels, KernelKind kind) {
   double flops = 0;
-  for (const Kernel& kernel : kernels)
+  for (const Cost& kernel : kernels)
     if (kernel.kind == kind) flops += kernel.flops;
   return flops;
 }
@@ -39,34 +41,36 @@ double flops_of(const std::vector<Kernel>& kernels, KernelKind kind) {
 TEST(ComputeCost, ABlockMoves54BytesForEachElementOfATokenAndTwiceThatBack) {
   const Job job = block_job();
   const double elements = 2.0 * 2048 * 1024;
-  EXPECT_DOUBLE_EQ(bytes_of(kernels_of(job, {}, 1, Op::forward)), 54 * elements);
-  EXPECT_DOUBLE_EQ(bytes_of(kernels_of(job, {}, 1, Op::backward)), 108 * elements);
+  EXPECT_DOUBLE_EQ(bytes_of(costs_of(job, {}, 1, Op::forward)), 54 * elements);
+  EXPECT_DOUBLE_EQ(bytes_of(costs_of(job, {}, 1, Op::backward)), 108 * elements);
 }
 
 TEST(ComputeCost, TensorRanksDivideAllButNormsAndSums) {
   Job job = block_job();
   job.world = job.tensor_degree = 4;
   const double elements = 2.0 * 2048 * 1024;
-  EXPECT_DOUBLE_EQ(bytes_of(kernels_of(job, {}, 1, Op::forward)), (22 + 32 / 4) * elements);
+  EXPECT_DOUBLE_EQ(bytes_of(costs_of(job, {}, 1, Op::forward)), (22 + 32 / 4) * elements);
   job.divides_rows = true;
-  EXPECT_DOUBLE_EQ(bytes_of(kernels_of(job, {}, 1, Op::forward)), 54.0 / 4 * elements);
+  EXPECT_DOUBLE_EQ(bytes_of(costs_of(job, {}, 1, Op::forward)), 54.0 / 4 * elements);
 }
 
 constexpr KernelKind kProducts[] = {KernelKind::product, KernelKind::input_gradient,
                                     KernelKind::weight_gradient};
 
-TEST(ComputeCost, PiecesAreTheWhole) {
+TEST(ComputeCost, StepsAreTheWhole) {
   const Job job = block_job();
   for (const AttentionKind attention : {AttentionKind::fused, AttentionKind::standard})
     for (const Op op : {Op::forward, Op::backward}) {
       const Device device{.attention = attention, .fused_flops = 1e12};
       double bytes = 0, flops = 0;
-      for (int piece = 0; piece < 8; ++piece) {
-        const std::vector<Kernel> kernels = kernels_of(job, device, 1, op, piece);
+      const model::Recipe recipe = model::block_recipe(job.spec, job.recipe_sizes());
+      const int steps = static_cast<int>(steps_of(recipe, op).size());
+      for (int step = 0; step < steps; ++step) {
+        const std::vector<Cost> kernels = costs_of(job, device, 1, op, {step, step + 1});
         bytes += bytes_of(kernels);
         for (const KernelKind kind : kProducts) flops += flops_of(kernels, kind);
       }
-      const std::vector<Kernel> all = kernels_of(job, device, 1, op);
+      const std::vector<Cost> all = costs_of(job, device, 1, op);
       EXPECT_DOUBLE_EQ(bytes, bytes_of(all));
       double whole = 0;
       for (const KernelKind kind : kProducts) whole += flops_of(all, kind);
@@ -80,12 +84,12 @@ TEST(ComputeCost, StandardAttentionMovesItsScores) {
   const Device standard{.attention = AttentionKind::standard};
   const double pairs = 2.0 * 2048 * 2048 * 8;
   const auto more = [&](Op op) {
-    return bytes_of(kernels_of(job, standard, 1, op)) - bytes_of(kernels_of(job, {}, 1, op));
+    return bytes_of(costs_of(job, standard, 1, op)) - bytes_of(costs_of(job, {}, 1, op));
   };
   EXPECT_DOUBLE_EQ(more(Op::forward), 13 * pairs);
   EXPECT_DOUBLE_EQ(more(Op::backward), 19 * pairs);
-  EXPECT_DOUBLE_EQ(flops_of(kernels_of(job, standard, 1, Op::forward), KernelKind::batched),
-                   2 * flops_of(kernels_of(job, {}, 1, Op::forward), KernelKind::attention))
+  EXPECT_DOUBLE_EQ(flops_of(costs_of(job, standard, 1, Op::forward), KernelKind::batched),
+                   2 * flops_of(costs_of(job, {}, 1, Op::forward), KernelKind::attention))
       << "fused attention leaves out the pairs that are masked";
   EXPECT_EQ(score_bytes(job, AttentionKind::fused), 0);
   EXPECT_DOUBLE_EQ(score_bytes(job, AttentionKind::standard), 7 * pairs);
@@ -95,20 +99,20 @@ TEST(ComputeCost, StandardAttentionMovesItsScores) {
 TEST(ComputeCost, AProductTakesWholeWavesOfTiles) {
   Machine machine;
   machine.flops = 1e12;
-  Kernel product{KernelKind::product, 1e9, 0, 256 * 108, 128};
+  Cost product{KernelKind::product, 1e9, 0, 256 * 108, 128};
   machine.device.multiprocessors = 108;
-  EXPECT_DOUBLE_EQ(kernel_us(machine, product), 1000);
+  EXPECT_DOUBLE_EQ(cost_us(machine, product), 1000);
   product.rows = 256 * 109;
-  EXPECT_DOUBLE_EQ(kernel_us(machine, product), 1000.0 * 216 / 109);
+  EXPECT_DOUBLE_EQ(cost_us(machine, product), 1000.0 * 216 / 109);
   machine.device.multiprocessors = 0;
-  EXPECT_DOUBLE_EQ(kernel_us(machine, product), 1000);
+  EXPECT_DOUBLE_EQ(cost_us(machine, product), 1000);
 }
 
 TEST(ComputeCost, NoKernelIsShorterThanALaunch) {
   Machine machine;
   machine.device.launch_us = 4;
-  EXPECT_EQ(kernel_us(machine, {KernelKind::product, 1000}), 4);
-  EXPECT_EQ(kernel_us(machine, {KernelKind::product, 0}), 0) << "there is none";
+  EXPECT_EQ(cost_us(machine, {KernelKind::product, 1000}), 4);
+  EXPECT_EQ(cost_us(machine, {KernelKind::product, 0}), 0) << "there is none";
 }
 
 TEST(ComputeCost, MemoryPassesCountWhereTheirRateIsKnown) {
@@ -130,19 +134,19 @@ TEST(ComputeCost, MeasuredKernelsHaveARateEach) {
   rate(KernelKind::activation) = 1e8;
   rate(KernelKind::weight_gradient) = 1e11;
   rate(KernelKind::heads) = std::numeric_limits<double>::infinity();
-  EXPECT_DOUBLE_EQ(kernel_us(machine, {KernelKind::activation, 0, 1e6}), 1e4);
-  EXPECT_DOUBLE_EQ(kernel_us(machine, {KernelKind::norm, 0, 1e6}), 1e3);
-  EXPECT_DOUBLE_EQ(kernel_us(machine, {KernelKind::product, 1e9}), 1e3);
-  EXPECT_DOUBLE_EQ(kernel_us(machine, {KernelKind::weight_gradient, 1e9}), 1e4);
-  EXPECT_EQ(kernel_us(machine, {KernelKind::heads, 0, 1e6}), 0) << "there is none";
+  EXPECT_DOUBLE_EQ(cost_us(machine, {KernelKind::activation, 0, 1e6}), 1e4);
+  EXPECT_DOUBLE_EQ(cost_us(machine, {KernelKind::norm, 0, 1e6}), 1e3);
+  EXPECT_DOUBLE_EQ(cost_us(machine, {KernelKind::product, 1e9}), 1e3);
+  EXPECT_DOUBLE_EQ(cost_us(machine, {KernelKind::weight_gradient, 1e9}), 1e4);
+  EXPECT_EQ(cost_us(machine, {KernelKind::heads, 0, 1e6}), 0) << "there is none";
   machine.device.operand_bandwidth = 1e9;
-  EXPECT_DOUBLE_EQ(kernel_us(machine, {KernelKind::product, 1e9, 0, 0, 0, 1e6}), 2e3);
+  EXPECT_DOUBLE_EQ(cost_us(machine, {KernelKind::product, 1e9, 0, 0, 0, 1e6}), 2e3);
 }
 
 TEST(ComputeCost, BackwardHasAnInputsAndAWeightsGradientOfEachProduct) {
   const Job job = block_job();
-  const std::vector<Kernel> back = kernels_of(job, {}, 1, Op::backward);
-  const double forward = flops_of(kernels_of(job, {}, 1, Op::forward), KernelKind::product);
+  const std::vector<Cost> back = costs_of(job, {}, 1, Op::backward);
+  const double forward = flops_of(costs_of(job, {}, 1, Op::forward), KernelKind::product);
   EXPECT_DOUBLE_EQ(flops_of(back, KernelKind::input_gradient), forward);
   EXPECT_DOUBLE_EQ(flops_of(back, KernelKind::weight_gradient), forward);
   EXPECT_EQ(flops_of(back, KernelKind::product), 0);

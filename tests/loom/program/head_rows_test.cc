@@ -7,6 +7,7 @@
 #include "program/generate.h"
 #include "program/partition.h"
 #include "program/simulate.h"
+#include "program/step_instructions.h"
 #include "program/verify.h"
 #include "train/throughput.h"
 
@@ -77,7 +78,11 @@ HeadCosts head_costs(const Job& job) {
 
 TEST(HeadRows, OfTensorRanksAreThoseWithTargets) {
   constexpr int64_t kManyTokens = 4000;  // so that a step needs most memory in the head
-  constexpr double kFlops = 3 * 2.0 * kWidth * (kManyTokens + kWidth);
+  const auto flops = [](int64_t rows, int degree,
+                        bool divides_rows) {  // dense is of the rows that a rank has
+    const double dense = divides_rows ? static_cast<double>(kWidth) / degree : kWidth;
+    return static_cast<double>(rows) * 3 * 2.0 * kWidth * (static_cast<double>(kManyTokens) / degree + dense);
+  };
   for (const int degree : {2, 4})
     for (const bool divides_rows : {false, true})
       for (const int64_t checkpoint_group : {0, 1}) {
@@ -89,8 +94,8 @@ TEST(HeadRows, OfTensorRanksAreThoseWithTargets) {
         const HeadCosts some = head_costs(job);
         job.targets = 0;
         const HeadCosts all = head_costs(job);
-        EXPECT_DOUBLE_EQ(some.flops, kBatch * kTargets * kFlops / degree);
-        EXPECT_DOUBLE_EQ(all.flops, kBatch * kTokens * kFlops / degree);
+        EXPECT_DOUBLE_EQ(some.flops, flops(kBatch * kTargets, degree, divides_rows));
+        EXPECT_DOUBLE_EQ(all.flops, flops(kBatch * kTokens, degree, divides_rows));
         EXPECT_LT(some.exchanged, all.exchanged / 2) << degree << divides_rows;
         EXPECT_LT(some.arena, all.arena) << degree << divides_rows;
       }
@@ -101,26 +106,24 @@ TEST(HeadRows, OfOneTensorRankAloneAreNamed) {
   job.tensor_degree = job.world = 2;
   job.divides_rows = true;
   const Program right = *make_program(job);
-  const auto piece = [&](Program& program, int number) -> Instruction& {
-    return *std::find_if(program.instructions.begin(), program.instructions.end(),
-                         [&](const Instruction& i) { return i.op == Op::loss && i.piece == number; });
+  using model::Kernel;
+  const auto with = [&](Program& program, Kernel kernel) -> Instruction& {
+    return program.instructions[testing::find_step(job, program, Op::loss, job.units() - 1, kernel)];
   };
-  // A piece reads what an earlier one has made, and not what the ranks exchange of it.
-  const auto reads = [&](int reader, Role as, int maker, Role what) {
+  // A step reads what an earlier one has made, and not what the ranks exchange of it.
+  const auto reads = [&](Kernel reader, Kernel exchange, Kernel maker) {
     Program program = right;
-    const BufferId made = piece(program, maker).buffer(what);
-    for (Use& use : piece(program, reader).uses)
-      if (use.role == as) use.buffer = made;
+    const BufferId all = with(program, exchange).buffer(Role::output),
+                   own = with(program, maker).buffer(Role::exchanged);
+    for (Use& use : with(program, reader).uses)
+      if (use.buffer == all) use.buffer = own;
     connect(job.in_flight, program);
     return verify(job, program, plan_memory(program)).message();
   };
-  const std::string picked = reads(1, Role::input, 0, Role::sum);
-  EXPECT_NE(picked.find("adds a summand of one tensor rank, not the sum of all"), std::string::npos)
-      << picked;
-  const std::string back = reads(5, Role::incoming, 4, Role::incoming);
-  EXPECT_NE(back.find("works on what one tensor rank made"), std::string::npos) << back;
-  const std::string other = reads(5, Role::incoming, 1, Role::normed);
-  EXPECT_NE(other.find("does not see what piece 4 made"), std::string::npos) << other;
+  const std::string picked = reads(Kernel::linear, Kernel::reduce_scatter, Kernel::pick);
+  EXPECT_NE(picked.find("does not see \"sum\""), std::string::npos) << picked;
+  const std::string logits = reads(Kernel::logits, Kernel::gather, Kernel::linear);
+  EXPECT_NE(logits.find("does not see \"gathered rows\""), std::string::npos) << logits;
 }
 
 TEST(HeadRows, OfAClassificationAreOneASequence) {
@@ -170,17 +173,20 @@ TEST(BlockFlops, AreThoseOfTheModelCausalOrNot) {
   }
 }
 
-TEST(BlockFlops, ASplitBlocksPiecesShareAsItsProductsDo) {
+TEST(BlockFlops, StepsOfTensorRanksShareAsTheirProductsDo) {
   Machine machine;
   machine.flops = 1e6;
   for (const bool causal : {true, false}) {
     Job job = masked_job();
     job.spec.causal = causal;
     job.tensor_degree = job.world = 2;
+    const model::Recipe block = model::block_recipe(job.spec, job.recipe_sizes());
     Instruction attention;
     attention.op = Op::forward;
     attention.unit = 1;
-    attention.piece = 1;
+    for (int k = 0; k < static_cast<int>(block.forward.size()) && attention.last < 0; ++k)
+      if (block.forward[static_cast<size_t>(k)].kernel == model::Kernel::all_reduce) attention.last = k;
+    attention.first = 0;
     const double products = 8.0 * kWidth * kWidth + (causal ? 2.0 : 4.0) * kWidth * kTokens;
     EXPECT_DOUBLE_EQ(compute_us(job, machine, attention), kBatch * kTokens * products / 2) << causal;
   }

@@ -77,7 +77,7 @@ TEST(PipelineSimulator, BothDirectionsShareANodesLink) {
   std::vector<Program> programs(3);
   const auto add = [&](int stage, Op op, int unit, int lane, int peer) {
     programs[static_cast<size_t>(stage)].stage = stage;
-    programs[static_cast<size_t>(stage)].instructions.push_back({op, unit, 0, lane, {}, {}, -1, peer});
+    programs[static_cast<size_t>(stage)].instructions.push_back({op, unit, 0, lane, {}, {}, peer});
   };
   add(0, Op::receive_back, 4, 1, 1);
   add(1, Op::send, 9, 1, 2);
@@ -109,7 +109,7 @@ TEST(PipelineSimulator, TransfersShareALinkAndDoNotQueueBehindGradients) {
   for (const int stage : {0, 1}) {
     std::vector<Instruction>& list = programs[static_cast<size_t>(stage)].instructions;
     list.push_back({Op::reduce_scatter, 8 * stage + 1, -1, 1, {}, {}});
-    list.push_back({stage == 0 ? Op::send : Op::receive, 7, 0, 2, {}, {}, -1, 1 - stage});
+    list.push_back({stage == 0 ? Op::send : Op::receive, 7, 0, 2, {}, {}, 1 - stage});
   }
   Machine machine;
   machine.intra_latency_us = machine.inter_latency_us = 0;

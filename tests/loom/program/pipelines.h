@@ -30,8 +30,8 @@ inline Job pipeline_job(int stages, int microbatches, Schedule schedule = Schedu
 }
 
 inline Status verified(const Job& job) {
-  for (const bool trains : {true, false}) {
-    const Result<std::vector<Program>> programs = make_programs(job, trains);
+  for (const Purpose purpose : {Purpose::step, Purpose::evaluation, Purpose::logits}) {
+    const Result<std::vector<Program>> programs = make_programs(job, purpose);
     LOOM_TRY(programs.status());
     for (const Program& program : *programs) LOOM_TRY(verify(job, program, plan_memory(program)));
     LOOM_TRY(verify_pipeline(*programs));

@@ -7,6 +7,7 @@
 
 #include "program/generate.h"
 #include "program/simulate.h"
+#include "program/step_instructions.h"
 #include "program/verify.h"
 #include "support.h"
 
@@ -201,15 +202,6 @@ TEST(Verifier, DividedLayoutsAreRight) {
   EXPECT_EQ(checked, 2 * 5 * 2 * 2);
 }
 
-size_t find_piece(const Program& program, Op op, int unit, int piece) {
-  for (size_t i = 0; i < program.instructions.size(); ++i) {
-    const Instruction& instruction = program.instructions[i];
-    if (instruction.op == op && instruction.unit == unit && instruction.piece == piece) return i;
-  }
-  ADD_FAILURE() << "no piece " << piece;
-  return 0;
-}
-
 Status broken_exchange(bool divides_rows, const std::function<void(Program&)>& change) {
   return broken(
       [&](Program& program) {
@@ -224,21 +216,27 @@ void erase(Program& program, size_t at) {
 }
 
 TEST(Verifier, ALostExchangeIsFound) {
-  EXPECT_TRUE(fails_with(
-      broken_exchange(false,
-                      [](Program& program) { erase(program, find_piece(program, Op::forward, 2, 1) + 1); }),
-      Code::internal_error, "piece 2): adds a summand of one tensor rank, not the sum of all"));
-  // What is gathered without its exchange was never written; pointing at the rank's own rows is worse.
-  EXPECT_TRUE(fails_with(broken_exchange(true,
-                                         [](Program& program) {
-                                           const size_t at = find_piece(program, Op::forward, 2, 1);
-                                           const BufferId own =
-                                               program.instructions[at - 2].buffer(Role::normed);
-                                           erase(program, at - 1);
-                                           for (Use& use : program.instructions[at - 1].uses)
-                                             if (use.role == Role::normed) use.buffer = own;
+  using model::Kernel;
+  const Job whole = divided_job(false), divided = divided_job(true);
+  EXPECT_TRUE(fails_with(broken_exchange(false,
+                                         [&](Program& program) {
+                                           erase(program, find_step(whole, program, Op::forward, 2,
+                                                                    Kernel::all_reduce));
                                          }),
-                         Code::internal_error, "piece 1): works on what one tensor rank made"));
+                         Code::internal_error, "comes when step"));
+  // What is gathered without its exchange was never written; pointing at the rank's own rows is worse.
+  EXPECT_TRUE(fails_with(
+      broken_exchange(
+          true,
+          [&](Program& program) {
+            const size_t at = find_step(divided, program, Op::forward, 2, Kernel::gather);
+            const BufferId own = program.instructions[at].buffer(Role::input),
+                           all = program.instructions[at].buffer(Role::output);
+            for (Use& use :
+                 program.instructions[find_step(divided, program, Op::forward, 2, Kernel::linear)].uses)
+              if (use.buffer == all) use.buffer = own;
+          }),
+      Code::internal_error, "does not see \"gathered rows\""));
   EXPECT_TRUE(fails_with(
       broken_exchange(true,
                       [](Program& program) { erase(program, find(program, Op::tensor_gradients, 3, -1)); }),
@@ -247,19 +245,26 @@ TEST(Verifier, ALostExchangeIsFound) {
                          Code::internal_error, "reads the sequences that one tensor rank was given"));
 }
 
-TEST(Verifier, AMissingPieceAndASumTwiceAreFound) {
+TEST(Verifier, AMissingStepAndASumTwiceAreFound) {
+  using model::Kernel;
+  const Job whole = divided_job(false);
+  EXPECT_TRUE(fails_with(broken_exchange(false,
+                                         [&](Program& program) {
+                                           erase(program, find_step(whole, program, Op::backward, 2,
+                                                                    Kernel::norm_gradient, 1));
+                                         }),
+                         Code::internal_error, "backward of unit 2, microbatch 0, has"));
   EXPECT_TRUE(fails_with(
       broken_exchange(false,
-                      [](Program& program) { erase(program, find_piece(program, Op::backward, 2, 7)); }),
-      Code::internal_error, "backward of unit 2, microbatch 0, has 7 of 8 pieces"));
-  EXPECT_TRUE(fails_with(broken_exchange(false,
-                                         [](Program& program) {
-                                           const size_t at = find_piece(program, Op::forward, 2, 1) + 1;
-                                           program.instructions.insert(
-                                               program.instructions.begin() + static_cast<ptrdiff_t>(at),
-                                               Instruction(program.instructions[at]));
-                                         }),
-                         Code::internal_error, "reduces what is a sum already"));
+                      [&](Program& program) {
+                        const size_t at = find_step(whole, program, Op::forward, 2, Kernel::all_reduce);
+                        program.instructions.insert(program.instructions.begin() + static_cast<ptrdiff_t>(at),
+                                                    Instruction(program.instructions[at]));
+                      }),
+      Code::internal_error, "comes when step"));
+  EXPECT_TRUE(fails_with(
+      broken([](Program& program) { ++program.instructions[find(program, Op::backward, 2, 1)].first; }),
+      Code::internal_error, "comes when step 0 is due"));
 }
 
 TEST(Memory, StateFallsAsOneOverTheTensorDegree) {

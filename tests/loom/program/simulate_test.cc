@@ -68,7 +68,7 @@ TEST(SimulatedExchange, OverNodesIsChargedWhatLeavesANode) {
   Program one;
   constexpr double kBytes = 1 << 20;
   const BufferId rows = one.add("rows", Category::activations, static_cast<int64_t>(kBytes));
-  one.instructions.push_back({Op::tensor_all_reduce, 1, -1, 1, {{Role::sum, rows, true, true}}, {}});
+  one.instructions.push_back({Op::tensor_all_reduce, 1, -1, 1, {{Role::output, rows, true, true}}, {}});
   Machine machine;
   machine.ranks_per_node = 2;
   const auto us = [&] { return simulate(job, one, machine).intervals[0].end_us; };
@@ -135,8 +135,8 @@ TEST(SimulatedEngine, ThatScattersTransfersSendsAnOutputOnce) {
   job.tensor_degree = 4;
   std::vector<Program> programs(2);
   programs[1].stage = 1;
-  programs[0].instructions.push_back({Op::send, 1, 0, 1, {}, {}, -1, 1});
-  programs[1].instructions.push_back({Op::receive, 1, 0, 1, {}, {}, -1, 0});
+  programs[0].instructions.push_back({Op::send, 1, 0, 1, {}, {}, 1});
+  programs[1].instructions.push_back({Op::receive, 1, 0, 1, {}, {}, 0});
   Machine machine;
   machine.ranks_per_node = 4;
   machine.inter_latency_us = 0;

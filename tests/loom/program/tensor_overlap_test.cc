@@ -6,6 +6,7 @@
 #include "program/generate.h"
 #include "program/memory.h"
 #include "program/simulate.h"
+#include "program/step_instructions.h"
 #include "program/verify.h"
 #include "support.h"
 
@@ -54,11 +55,11 @@ std::vector<int> overlaps(const Program& program, int unit) {
 }
 
 TEST(TensorOverlap, BackwardComputesWhileItsSumsAndRowsTravel) {
-  // Whole rows: the sum of feed-forward behind both of its gradients, that of attention behind its own.
-  EXPECT_EQ(overlaps(*make_program(tensor_job(false)), 2), (std::vector<int>{2, 1}));
-  // Divided rows: what enters feed-forward is needed at once; what forward multiplied, one piece later; the
-  // sum behind the gradient of the way up; what enters attention behind that of the way down, and what
-  // forward multiplied there behind one piece more; the last sum behind the gradients of attention.
+  // Whole rows: the sum of feed-forward behind its gradients, that of attention behind its own.
+  EXPECT_EQ(overlaps(*make_program(tensor_job(false)), 2), (std::vector<int>{1, 1}));
+  // Divided rows: what enters feed-forward is needed at once; what forward multiplied, one instruction later;
+  // the sum behind the gradient of the way up; what enters attention behind that of the way down, and what
+  // forward multiplied there behind one more; the last sum behind the gradients of attention.
   EXPECT_EQ(overlaps(*make_program(tensor_job(true)), 2), (std::vector<int>{0, 1, 1, 1, 2, 1}));
 }
 
@@ -70,7 +71,7 @@ TEST(TensorOverlap, TheSimulatorWaitsOnlyWhereNothingIsLeftToCompute) {
     machine.intra_latency_us = 1;  // and nothing else: of a gather or scatter; an AllReduce takes two
     machine.intra_bandwidth = 1e30;
     machine.memory_bandwidth = 1e30;
-    machine.flops = 1e3;  // so that every piece is far longer than an exchange
+    machine.flops = 1e3;  // so that computing is far longer than an exchange
     const double layers = static_cast<double>(job.spec.layers), units = layers + 2;
     // Forward, the embedding and the head, whose ranks exchange numbers once, wait for all of theirs.
     const double wanted =
@@ -87,50 +88,51 @@ Status broken(bool divides_rows, const std::function<void(Program&)>& change) {
   return verify(job, program, plan_memory(program));
 }
 
-Instruction& piece_of(Program& program, int unit, int piece) {
-  return *std::find_if(program.instructions.begin(), program.instructions.end(), [&](const Instruction& i) {
-    return i.op == Op::backward && i.unit == unit && i.piece == piece;
-  });
+using model::Kernel;
+
+Instruction& with(bool divides_rows, Program& program, Kernel kernel, int nth = 0) {
+  return program.instructions[find_step(tensor_job(divides_rows), program, Op::backward, 2, kernel, nth)];
 }
 
 TEST(TensorOverlap, AGradientFromTheOtherSublayersOperandIsFound) {
-  // Attention's gradients, from what feed-forward has left.
-  const auto with_operand_of = [](bool divides_rows, Role role, int piece) {
-    return broken(divides_rows, [&](Program& program) {
-      const BufferId other = piece_of(program, 2, piece).buffer(role);
-      for (Use& use : piece_of(program, 2, 6).uses)
-        if (use.role == role) use.buffer = other;
-    });
-  };
-  for (const bool divides_rows : {false, true}) {
-    EXPECT_TRUE(broken(divides_rows, [](Program&) {}).ok());
-    EXPECT_TRUE(fails_with(with_operand_of(divides_rows, Role::incoming, 4), Code::internal_error,
-                           "piece 6): does not see what piece 3 made"));
-    EXPECT_TRUE(fails_with(with_operand_of(divides_rows, Role::normed, 2), Code::internal_error,
-                           "piece 6): does not see what piece 0 made"));
-  }
+  EXPECT_TRUE(broken(false, [](Program&) {}).ok());
+  // Attention's gradients, from the rows that were gathered for feed-forward.
+  EXPECT_TRUE(
+      fails_with(broken(true,
+                        [](Program& program) {
+                          const BufferId other = with(true, program, Kernel::gather, 1).buffer(Role::output),
+                                         own = with(true, program, Kernel::gather, 3).buffer(Role::output);
+                          for (Use& use : with(true, program, Kernel::linear_weight, 2).uses)
+                            if (use.buffer == own) use.buffer = other;
+                        }),
+                 Code::internal_error, "does not see \"gathered rows\""));
 }
 
 TEST(TensorOverlap, AWorkspaceThatSomebodyElseHasUsedIsFound) {
   EXPECT_TRUE(fails_with(broken(false,
                                 [](Program& program) {
-                                  // The gradient of the way up comes after attention wrote there.
-                                  const Instruction late = piece_of(program, 2, 2);
+                                  // A block's gradient of the way up comes behind the next block's pass.
                                   auto& list = program.instructions;
-                                  list.erase(list.begin() + (&piece_of(program, 2, 2) - list.data()));
-                                  list.insert(list.begin() + (&piece_of(program, 2, 6) - list.data()), late);
+                                  const size_t at = find_step(tensor_job(false), program, Op::backward, 2,
+                                                              Kernel::linear_weight);
+                                  const Instruction late = list[at];
+                                  const size_t behind = find_step(tensor_job(false), program, Op::backward, 1,
+                                                                  Kernel::linear_weight);
+                                  list.insert(list.begin() + static_cast<ptrdiff_t>(behind) + 1, late);
+                                  list.erase(list.begin() + static_cast<ptrdiff_t>(at));
                                 }),
-                         Code::internal_error, "piece 2): does not see what piece 1 made"));
+                         Code::internal_error, "comes when step"));
 }
 
-TEST(TensorOverlap, NoPieceComesTwice) {
-  EXPECT_TRUE(fails_with(broken(true,
-                                [](Program& program) {
-                                  const Instruction again = piece_of(program, 2, 4);
-                                  auto& list = program.instructions;
-                                  list.insert(list.begin() + (&piece_of(program, 2, 5) - list.data()), again);
-                                }),
-                         Code::internal_error, "piece 4): comes twice"));
+TEST(TensorOverlap, NoStepComesTwice) {
+  EXPECT_TRUE(fails_with(
+      broken(true,
+             [](Program& program) {
+               auto& list = program.instructions;
+               const size_t at = find_step(tensor_job(true), program, Op::backward, 2, Kernel::linear_weight);
+               list.insert(list.begin() + static_cast<ptrdiff_t>(at), Instruction(list[at]));
+             }),
+      Code::internal_error, "comes when step"));
 }
 
 }  // namespace

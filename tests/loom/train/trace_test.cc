@@ -82,7 +82,7 @@ TEST_F(Traced, ThePageHasEveryRankAndEveryInstruction) {
     double end = 0;
     for (size_t i = 0; i < list.size(); ++i) {
       const format::Json wanted = {static_cast<int>(list[i].op), list[i].lane, list[i].unit,
-                                   list[i].microbatch, list[i].piece};
+                                   list[i].microbatch, page.programs[stage].shared ? list[i].first : -1};
       EXPECT_EQ(shown["instructions"][i], wanted);
       EXPECT_NEAR(shown["predicted"][i][1], page.forecast.stages[stage].intervals[i].end_us, 0.06);
       end = std::max(end, shown["predicted"][i][1].get<double>());

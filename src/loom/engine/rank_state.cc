@@ -1,0 +1,223 @@
+// The parts of each unit, in the order in which checkpoints have them.
+#include "engine/rank_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/hugging_face.h"
+#include "model/sequence_parallel.h"
+
+namespace loom::engine {
+namespace {
+
+constexpr const char* kParts[] = {"master", "first_moment", "second_moment"};
+
+}  // namespace
+
+std::string state_part_name(const model::Unit& unit, int part) {
+  return fmt::format("{}.{}", kParts[part], unit.index);
+}
+
+std::string state_name(int stage, int tensor) {
+  std::string name = "state";
+  if (stage > 0) name += fmt::format("-stage-{}", stage);
+  if (tensor > 0) name += fmt::format("-tensor-{}", tensor);
+  return name;
+}
+
+template <typename T>
+void RankState<T>::find(const program::Program& training, const program::MemoryPlan& memory,
+                        std::byte* arena) {
+  using program::Role;
+  units_.resize(context_.units.size());
+  for (const program::Instruction& i : training.instructions) {
+    if (i.op != program::Op::step) continue;
+    const auto at = [&](program::BufferId buffer) {
+      return arena + memory.offset[static_cast<size_t>(buffer)];
+    };
+    UnitState<T>& s = units_[static_cast<size_t>(i.unit)];
+    s.master = reinterpret_cast<A*>(at(i.buffer(Role::master)));
+    s.first = reinterpret_cast<A*>(at(i.buffer(Role::first_moment)));
+    s.second = reinterpret_cast<A*>(at(i.buffer(Role::second_moment)));
+    s.gradient = reinterpret_cast<A*>(at(i.buffer(Role::shard)));
+    s.parameters = reinterpret_cast<T*>(at(training.shards[static_cast<size_t>(i.unit)]));
+    find_unit(context_.units[static_cast<size_t>(i.unit)]);
+  }
+}
+
+template <typename T>
+void RankState<T>::find_unit(const model::Unit& unit) {
+  UnitState<T>& s = units_[static_cast<size_t>(unit.index)];
+  const int64_t begin = context_.shard_begin(unit), end = begin + context_.job.shard(unit);
+  int64_t covered = 0;
+  for (const model::Parameter& parameter : unit.parameters) {
+    if (parameter.offset > covered) s.gaps.push_back({covered, parameter.offset});
+    covered = parameter.offset + parameter.elements();
+  }
+  if (context_.job.padded(unit) > covered) s.gaps.push_back({covered, context_.job.padded(unit)});
+  // A parameter reaches to the next one, or to the end: gaps are zeros and stay zeros.
+  for (size_t p = 0; p < unit.parameters.size(); ++p) {
+    const int64_t first = std::max(begin, unit.parameters[p].offset);
+    const int64_t next = p + 1 < unit.parameters.size() ? unit.parameters[p + 1].offset : end;
+    const int64_t last = std::min(end, next);
+    if (first >= last) continue;
+    const bool decays = unit.parameters[p].decays;
+    if (!s.segments.empty() && s.segments.back().decays == decays) s.segments.back().end = last - begin;
+    else s.segments.push_back({first - begin, last - begin, decays});
+  }
+  if (context_.job.tensor_degree == 1) return;
+  const auto add = [&](std::vector<Range>& ranges, const model::Parameter& parameter) {
+    const Range range{std::max(begin, parameter.offset) - begin,
+                      std::min(end, parameter.offset + parameter.elements()) - begin};
+    if (range.begin >= range.end) return;
+    if (!ranges.empty() && ranges.back().end == range.begin) ranges.back().end = range.end;
+    else ranges.push_back(range);
+  };
+  for (const model::Parameter& parameter : unit.parameters) {
+    if (!model::is_cut(parameter)) add(s.held_by_all, parameter);
+    if (model::is_of_rows(parameter)) add(s.of_rows, parameter);
+  }
+}
+
+template <typename T>
+void RankState<T>::clear_gaps(int unit, A* gradient) const {
+  if (gradient == nullptr) return;
+  for (const Range& gap : of(unit).gaps) std::fill(gradient + gap.begin, gradient + gap.end, A(0));
+}
+
+template <typename T>
+void RankState<T>::after_load(bool clear_moments) {
+  for (const model::Unit& unit : context_.units) {
+    const UnitState<T>& s = of(unit.index);
+    if (!s.held()) continue;
+    const int64_t shard = context_.job.shard(unit);
+    if constexpr (!std::is_same_v<T, A>)
+      ops::operators<T>().convert(context_.workers, s.master, s.parameters, shard);
+    if (!clear_moments) continue;
+    std::fill_n(s.first, shard, A(0));
+    std::fill_n(s.second, shard, A(0));
+  }
+}
+
+/// Masters of the units that this rank has a part of, from what gives ranges of whole units.
+template <typename T>
+template <typename F>
+Status RankState<T>::read_masters(F&& read) {
+  for (const model::Unit& whole : context_.whole_units) {
+    if (!of(whole.index).held()) continue;
+    const model::Unit& held = context_.units[static_cast<size_t>(whole.index)];
+    const std::span<A> master(of(whole.index).master, static_cast<size_t>(context_.job.shard(held)));
+    LOOM_TRY(
+        model::read_share(whole, context_.tensor, context_.shard_begin(held), master,
+                          [&](int64_t begin, std::span<float> into) { return read(whole, begin, into); }));
+  }
+  after_load(true);
+  return {};
+}
+
+template <typename T>
+Status RankState<T>::initialize(uint64_t seed) {
+  return read_masters([&](const model::Unit& unit, int64_t begin, std::span<float> into) -> Status {
+    model::initialize(context_.workers, unit, seed, begin, into);
+    return {};
+  });
+}
+
+template <typename T>
+Status RankState<T>::load_model(const format::SafetensorsReader& file) {
+  return read_masters([&](const model::Unit& unit, int64_t begin, std::span<float> into) {
+    return model::read_parameters(file, unit, begin, into);
+  });
+}
+
+template <typename T>
+Status RankState<T>::check(std::span<const int> owned) const {
+  for (const int unit : owned) {
+    const model::Unit& held = context_.units[static_cast<size_t>(unit)];
+    const A* const parts[] = {of(unit).master, of(unit).first, of(unit).second};
+    const int64_t shard = context_.job.shard(held);
+    for (int part = 0; part < kStateParts; ++part) {
+      if (std::all_of(parts[part], parts[part] + shard, [](A value) { return std::isfinite(value); }))
+        continue;
+      return fail(Code::not_finite,
+                  "the {} of {} has numbers that are not finite: no checkpoint or model is made of it",
+                  part == 0 ? "state" : "optimizer's state", held.name());
+    }
+  }
+  return {};
+}
+
+template <typename T>
+Status RankState<T>::save(const std::string& folder, const format::FlatLayout& layout,
+                          std::span<const int> owned, bool optimizer) const {
+  Result<format::FlatWriter> writer = format::FlatWriter::create(folder, layout, context_.groups.member());
+  LOOM_TRY(writer.status());
+  for (const int unit : owned) {
+    const model::Unit& held = context_.units[static_cast<size_t>(unit)];
+    const A* const parts[] = {of(unit).master, of(unit).first, of(unit).second};
+    for (int part = 0; part < (optimizer ? kStateParts : 1); ++part)
+      LOOM_TRY(writer->write(state_part_name(held, part),
+                             {parts[part], static_cast<size_t>(context_.job.shard(held))}));
+  }
+  return writer->finish();
+}
+
+template <typename T>
+Status RankState<T>::load(const StateReaders& readers) {
+  for (const model::Unit& whole : context_.whole_units) {
+    const UnitState<T>& s = of(whole.index);
+    if (!s.held()) continue;
+    const model::Unit& held = context_.units[static_cast<size_t>(whole.index)];
+    A* const parts[] = {s.master, s.first, s.second};
+    for (int part = 0; part < kStateParts; ++part) {
+      const std::span<A> into(parts[part], static_cast<size_t>(context_.job.shard(held)));
+      const Result<model::StoredShares> stored = stored_part(readers, whole, part);
+      if (stored.status().code() == Code::not_found) {
+        std::fill(into.begin(), into.end(), A(0));
+        continue;
+      }
+      LOOM_TRY(stored.status());
+      LOOM_TRY(
+          model::read_share(whole, context_.tensor, context_.shard_begin(held), into,
+                            [&](int64_t begin, std::span<float> some) { return stored->read(begin, some); }));
+    }
+  }
+  after_load(false);
+  return {};
+}
+
+Result<model::StoredShares> stored_part(const StateReaders& readers, const model::Unit& whole, int part) {
+  const std::string name = state_part_name(whole, part);
+  const auto stage = std::find_if(readers.begin(), readers.end(), [&](const auto& candidate) {
+    return candidate.front()->layout().buffer(name).ok();
+  });
+  if (stage == readers.end())
+    return fail(part == 0 ? Code::invalid_data : Code::not_found, "the checkpoint has no {} of {}{}",
+                kParts[part], whole.name(), part == 0 ? ": another model" : "");
+  const int degree = static_cast<int>(stage->size());
+  const model::Unit stored = model::held_by({degree, 0}, whole);
+  const Result<format::FlatBuffer> buffer = stage->front()->layout().buffer(name);
+  if (buffer->elements != static_cast<uint64_t>(stored.elements))
+    return fail(Code::invalid_data, "the checkpoint's {} has {} elements, this model's has {}: another model",
+                whole.name(), buffer->elements, stored.elements);
+  return model::StoredShares(
+      whole, degree, [&ranks = *stage, name](int rank, int64_t begin, std::span<float> into) {
+        return ranks[static_cast<size_t>(rank)]->read(name, static_cast<uint64_t>(begin), into);
+      });
+}
+
+bool has_moments(const StateReaders& readers) {
+  return std::any_of(readers.begin(), readers.end(), [](const auto& ranks) {
+    const auto& buffers = ranks.front()->layout().buffers();
+    return std::any_of(buffers.begin(), buffers.end(),
+                       [](const format::FlatBuffer& buffer) { return buffer.name.starts_with(kParts[1]); });
+  });
+}
+
+template class RankState<float>;
+template class RankState<bf16>;
+template class RankState<fp16>;
+
+}  // namespace loom::engine

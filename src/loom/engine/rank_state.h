@@ -1,0 +1,89 @@
+// RankState: a rank's share of the model's state in the arena: masters, moments, gradients, and parameters of
+// a smaller type. How it begins, and how it is read and written.
+//
+// Thread safety: as Workers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "ops/operators.h"
+
+namespace loom::engine {
+
+/// What all parts of a rank's engine look at. What it refers to must outlive them.
+struct RankContext {
+  const program::Job& job;
+  const Groups& groups;
+  const std::vector<model::Unit>& units;  // as this rank holds them
+  const std::vector<model::Unit>& whole_units;
+  Workers& workers;
+  model::TensorRank tensor;
+
+  int64_t shard_begin(const model::Unit& unit) const { return groups.member() * job.shard(unit); }
+};
+
+struct Range {
+  int64_t begin, end;
+};
+
+/// Where a unit's state lies; of units that the rank has no part of, nowhere.
+template <typename T>
+struct UnitState {
+  using A = acc_t<T>;
+  /// Elements [begin, end) of a shard, in which weight decay applies to all or to none.
+  struct Segment {
+    int64_t begin, end;
+    bool decays;
+  };
+
+  A *master = nullptr, *first = nullptr, *second = nullptr, *gradient = nullptr;
+  T* parameters = nullptr;  // the master itself where T is A
+  std::vector<Segment> segments;
+  std::vector<Range> gaps;         // of the unit's buffer: elements that belong to no parameter
+  std::vector<Range> held_by_all;  // of the shard: parameters that every tensor rank has whole,
+  std::vector<Range> of_rows;      // and those of them whose gradient is a sum over tensor ranks
+  bool held() const { return master != nullptr; }
+};
+
+template <typename T>
+class RankState {
+ public:
+  using A = acc_t<T>;
+
+  explicit RankState(const RankContext& context) : context_(context) {}
+
+  /// Finds all parts in the arena.
+  void find(const program::Program& training, const program::MemoryPlan& memory, std::byte* arena);
+  const UnitState<T>& of(int unit) const { return units_[static_cast<size_t>(unit)]; }
+  /// Operators write parameters' gradients only; what lies between and behind them would count in the norm.
+  void clear_gaps(int unit, A* gradient) const;
+
+  // As Engine's functions of these names.
+  Status initialize(uint64_t seed);
+  Status load_model(const format::SafetensorsReader& file);
+  Status check(std::span<const int> owned) const;
+  Status save(const std::string& folder, const format::FlatLayout& layout, std::span<const int> owned,
+              bool optimizer) const;
+  Status load(const StateReaders& readers);
+
+ private:
+  void find_unit(const model::Unit& unit);
+  template <typename F>
+  Status read_masters(F&& read);
+  /// Copies masters to parameters, and clears the moments.
+  void after_load(bool clear_moments);
+
+  const RankContext context_;
+  std::vector<UnitState<T>> units_;
+};
+
+/// How a part of a unit's state is called in checkpoints.
+std::string state_part_name(const model::Unit& unit, int part);
+
+extern template class RankState<float>;
+extern template class RankState<bf16>;
+extern template class RankState<fp16>;
+
+}  // namespace loom::engine

@@ -1,0 +1,23 @@
+// The part of the verifier that follows the steps of units, and what tensor ranks exchange between them: see
+// verify.h. For the rest of the verifier, a unit's pass is one instruction again.
+#pragma once
+
+#include <vector>
+
+#include "program/verify_result.h"
+
+namespace loom::program {
+
+/// Every pass of a unit has the steps of its recipe in their order, none is missing, and each exchange stands
+/// where the recipe has it; what is exchanged is the array that it says, and what steps leave for each other
+/// is still there; gradients of what every rank holds are summed once where they have to be.
+ResultProblem check_steps(const Job& job, const Program& program);
+
+/// A program whose passes are put together, without the exchanges between their steps.
+struct Folded {
+  Program program;
+  std::vector<int> instruction;  // where each was, or the last of its parts
+};
+Folded fold_steps(const Job& job, const Program& program);
+
+}  // namespace loom::program
