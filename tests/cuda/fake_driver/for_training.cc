@@ -1,4 +1,4 @@
-// What Loom needs of a driver and Weft does not.
+// Functions of a driver that Loom calls and Weft does not.
 #include <unistd.h>
 
 #include <cstdlib>
