@@ -9,6 +9,7 @@ set(WEFT_ALONE
     cuda/pending_release_test.cc cuda/plan_path_test.cc
     engine/peer_losses_test.cc
     loom/api/predictions_test.cc
+    loom/cuda_kernels/attention_test.cc
     loom/engine/allocation_test.cc loom/engine/combinations_test.cc loom/engine/layouts_test.cc loom/engine/loss_scale_test.cc
     loom/engine/masked_test.cc loom/engine/pipeline_training_test.cc loom/engine/training_test.cc
     loom/interop/run_interop_test.cc

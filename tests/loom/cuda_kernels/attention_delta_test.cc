@@ -18,8 +18,14 @@ void check_delta(const std::string& type, uint32_t head_size, unsigned seed) {
   for (auto* array : {&out, &dout})
     for (T& x : *array) x = rounded<T>(static_cast<float>(random() % 33) / 16 - 1);
   std::vector<float> delta(batch * heads * tokens, NAN);
-  const AttentionDeltaArguments arguments{out.data(), dout.data(), delta.data(), batch,
-                                          tokens,     heads,       head_size,    sizeof(T)};
+  const AttentionDeltaArguments arguments{reinterpret_cast<const std::byte*>(out.data()),
+                                          reinterpret_cast<const std::byte*>(dout.data()),
+                                          delta.data(),
+                                          batch,
+                                          tokens,
+                                          heads,
+                                          head_size,
+                                          sizeof(T)};
   const auto* const kernel = emulated::find_kernel("loom_attention_delta_" + type);
   ASSERT_NE(kernel, nullptr);
   emulated::run_on_copies(launch_of(arguments), seed, *kernel, &arguments);

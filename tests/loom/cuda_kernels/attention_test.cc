@@ -163,7 +163,7 @@ TYPED_TEST(AttentionKernels, Head64) { check<TypeParam>(Variant::causal, 64, 139
 TYPED_TEST(AttentionKernels, Head96) { check<TypeParam>(Variant::causal, 96, 133, kEverySeed); }
 TYPED_TEST(AttentionKernels, Head128) { check<TypeParam>(Variant::causal, 128, 133, kEverySeed); }
 TYPED_TEST(AttentionKernels, Head256) { check<TypeParam>(Variant::causal, 256, 67, kEverySeed); }
-TYPED_TEST(AttentionKernels, Padded) { check<TypeParam>(Variant::padded, 64, 77, {0, 1}); }
+TYPED_TEST(AttentionKernels, Padded) { check<TypeParam>(Variant::padded, 64, 77, kEverySeed); }
 TYPED_TEST(AttentionKernels, Window) { check<TypeParam>(Variant::window, 64, 131, {0, 3}); }
 TYPED_TEST(AttentionKernels, Alibi) { check<TypeParam>(Variant::alibi, 64, 70, {1, 2}); }
 TYPED_TEST(AttentionKernels, Dropout) { check<TypeParam>(Variant::dropout, 64, 70, {2, 3}); }
@@ -174,6 +174,19 @@ TYPED_TEST(AttentionKernels, TensorRank) { check<TypeParam>(Variant::tensor_rank
 TYPED_TEST(AttentionKernels, EverythingAtOnce) { check<TypeParam>(Variant::all, 64, 48, {5}); }
 TYPED_TEST(AttentionKernels, EveryVariantOfLargeHeads) {
   for (const int64_t size : {96, 128, 256}) check<TypeParam>(Variant::all, size, 48, {6});
+}
+TYPED_TEST(AttentionKernels, ASequenceOfLengthZeroGetsZeros) {
+  Case c(Variant::padded, 64, 70);
+  c.lengths = {0, 70};
+  const size_t each = 70 * 64;
+  const auto qkv = as<TypeParam>(random_values(2 * 3 * each, 1)),
+             dout = as<TypeParam>(random_values(2 * each, 2));
+  for (const unsigned seed : kEverySeed) {
+    const Outputs outputs = on_emulator(c.shape, qkv, dout, seed);
+    for (size_t i = 0; i < each; ++i) ASSERT_EQ(outputs.out[i], 0) << i;
+    for (size_t i = 0; i < 3 * each; ++i) ASSERT_EQ(outputs.dqkv[i], 0) << i;
+    for (size_t i = each; i < 2 * each; ++i) ASSERT_NE(outputs.out[i], 0) << i;
+  }
 }
 /// Heads that are no whole chunks of 16 bytes, and no even number of elements.
 TYPED_TEST(AttentionKernels, SmallAndOddHeads) {

@@ -124,7 +124,8 @@ TYPED_TEST(ConvertKernel, ScalesRoundsAndFindsOverflows) {
   using T = TypeParam;
   const std::string name = std::string("loom_convert_") + kTypeName<T>;
   for (const auto [count, shift] : kExtents) {
-    Doubles from = held<float>(random_values(count, 1)), wanted(from);
+    const Doubles from = held<float>(random_values(count, 1));
+    Doubles wanted(from);
     for (double& each : wanted) each *= 8;
     const Doubles got = in_every_order([&](unsigned seed) {
       Elements<float> x(from);
@@ -135,15 +136,16 @@ TYPED_TEST(ConvertKernel, ScalesRoundsAndFindsOverflows) {
       return y.doubles();
     });
     EXPECT_EQ(got, held<T>(wanted));
-    for (const double bad : Doubles{INFINITY, -INFINITY, NAN, 3e38}) {  // 3e38 · 8 overflows in every type
-      from[static_cast<size_t>(count - 1)] = bad;
-      Elements<float> x(from);
-      Elements<T> y(count, shift);
-      int32_t overflow = 0;
-      launch(name, ConvertArguments<T>{x.data(), y.data(), count, 8, nullptr}, 0);
-      launch(name, ConvertArguments<T>{x.data(), y.data(), count, 8, &overflow}, 0);
-      EXPECT_EQ(overflow, 1) << bad;
-    }
+    for (const int64_t at : {count - 1, count / 2, int64_t{0}})
+      for (const double bad : Doubles{INFINITY, -INFINITY, NAN, 3e38}) {  // 3e38 · 8 overflows in every type
+        Elements<float> x(from);
+        x[at] = static_cast<float>(bad);
+        Elements<T> y(count, shift);
+        int32_t overflow = 0;
+        launch(name, ConvertArguments<T>{x.data(), y.data(), count, 8, nullptr}, 1);
+        launch(name, ConvertArguments<T>{x.data(), y.data(), count, 8, &overflow}, 1);
+        EXPECT_EQ(overflow, 1) << bad << " at " << at;
+      }
   }
 }
 

@@ -120,16 +120,17 @@ void check_backward(const Rows& shape, bool add, bool wide, bool every_order) {
             Doubles(static_cast<size_t>(width)));
   norm.mean = held<float>(norm.mean), norm.rstd = held<float>(norm.rstd);
   const Doubles dy = held<T>(random_values(n, 4)), before = held<T>(random_values(n, 5));
-  Doubles dx(before), dweight(static_cast<size_t>(width)), dbias(dweight), masked(dx.size());
+  Doubles dx(before), dweight(static_cast<size_t>(width)), dbias(dweight);
   Workers workers(1);
   const auto& op = ops::operators<double>();
   op.layer_norm_backward(workers, norm.x.data(), norm.weight.data(), norm.mean.data(), norm.rstd.data(),
                          dy.data(), dx.data(), add, dweight.data(), dbias.data(), rows, width);
-  op.dropout(workers, kDropout, dx.data(), masked.data(), n);
   const auto run = [&](unsigned seed) { return backward<T>(norm, dy, before, shape, add, wide, seed); };
   const Doubles got = every_order ? in_every_order(run) : run(emulated::kOrders);
   EXPECT_LT(error_of(part(got, 0, n), dx), kTolerance<T>) << width;
-  EXPECT_LT(error_of(part(got, n, n), masked), kTolerance<T>) << width;
+  Elements<T> stored(part(got, 0, n)), masked(n);  // what is masked is dx as it was rounded
+  ops::operators<T>().dropout(workers, kDropout, stored.data(), masked.data(), n);
+  EXPECT_EQ(part(got, n, n), masked.doubles()) << width;
   EXPECT_LT(error_of(part(got, 2 * n, width), dweight), kTolerance<float>) << width;
   EXPECT_LT(error_of(part(got, 2 * n + width, width), dbias), kTolerance<float>) << width;
 }
@@ -145,13 +146,13 @@ TYPED_TEST(LayerNormKernel, WideRowsHaveAKernel) {
 }
 
 TYPED_TEST(LayerNormKernel, PartsTakeSeveralRows) {
-  check_backward<TypeParam>({1100, 8}, true, false, true);
+  check_backward<TypeParam>({40, 8, 0, 7}, true, false, true);
   check_backward<TypeParam>({9, 1100, 0, 2}, false, false, true);
 }
 
 TYPED_TEST(ColumnSumsKernel, AreTheSums) {
   using T = TypeParam;
-  for (const auto [rows, width, shift, parts] : {Rows{1, 3}, {300, 24}, {21, 77}, {40, 264}, {9, 512, 1}}) {
+  for (const auto [rows, width, shift, parts] : {Rows{1, 3}, {300, 24}, {21, 301}, {40, 264}, {9, 512, 1}}) {
     const bool add = rows > 30;
     const Doubles x = held<T>(random_values(rows * width, 1)), before = held<float>(random_values(width, 2));
     Doubles wanted = add ? before : Doubles(before.size());

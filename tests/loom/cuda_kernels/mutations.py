@@ -125,7 +125,7 @@ MUTATIONS = {
     "layer_norm.h": [
         ("if (column < width) body(pack, column);", "body(pack, column);"),
         ("(int64_t{thread_count()} * pack + thread_index().x)", "(int64_t{thread_index().x} * (columns / n) + pack)"),
-        ("each = kept<T>(each);", ""),
+        ("each = kept<T>(each);", "each = each;"),
         ("scratch + kLanes);", "scratch);"),
         ("(each - mean) * (each - mean)", "each * each"),
         ("+ a.epsilon);", ");"),
@@ -232,8 +232,9 @@ MUTATIONS = {
         ("if (a.target[row] < 0) {", "if (a.target[row] < -1) {"),
     ],
 }
-# `if (thread_index().x != 0) return;` taken away writes the same numbers from each thread: it costs time only.
-SAME = {("split_cross_entropy.h", "if (thread_index().x != 0) return;")}
+# What costs time only: several threads write the same, or a thread's packs are side by side.
+SAME = {("split_cross_entropy.h", "if (thread_index().x != 0) return;"), ("column_sums.h", "c += kLanes * groups"),
+        ("layer_norm.h", "(int64_t{thread_count()} * pack + thread_index().x)")}
 
 COMPILE = ["g++", "-std=c++20", "-O0", "-fsanitize=address", "-fno-omit-frame-pointer", "-w"]
 LIBRARIES = "-lfmt -licuuc -ldnnl -lgtest -lgtest_main -lhwloc -lfabric -lpthread -lgomp -ldl".split()
@@ -260,7 +261,7 @@ def compile_one(source, target, folders, more=()):
 def noticed(program):
     """Why a test failed, or None."""
     try:
-        run = subprocess.run([program], capture_output=True, text=True, timeout=300, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
+        run = subprocess.run([program, "--gtest_fail_fast"], capture_output=True, text=True, timeout=300, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
     except subprocess.TimeoutExpired:
         return "it does not end"
     if run.returncode == 0:
@@ -274,13 +275,14 @@ def noticed(program):
 class Bench:
     """Objects of everything as it is, and programs with one of the kernels' objects replaced."""
 
-    def __init__(self, scratch, build):
+    def __init__(self, scratch, build, tests):
         self.scratch = scratch
         self.libraries = [build / "lib/libloom_layers.a", build / "lib/libweft_layers.a", *LIBRARIES]
         self.types = scratch / "types"
         one_type(self.types)
         parts = [(TESTS / f"emulator/{name}.cc", ["-O2"]) for name in ("emulator", "fiber")]
-        for test, kernels in KERNELS_OF.items():
+        for test in tests:
+            kernels = KERNELS_OF[test]
             parts += [(TESTS / f"{test}.cc", [])] + [(KERNELS / f"{name}.cu", []) for name in kernels]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             for said in pool.map(lambda part: compile_one(part[0], scratch / f"{part[0].stem}.o", [self.types], part[1]), parts):
@@ -288,8 +290,9 @@ class Bench:
                     sys.exit(said)
 
     def link(self, test, replaced, target):
-        own = {name: self.scratch / f"{name}.o" for name in ("emulator", "fiber", test, *KERNELS_OF[test])} | replaced
-        subprocess.run(["g++", "-fsanitize=address", *own.values(), *self.libraries, "-o", target], check=True)
+        """What is replaced comes first: of templates that several objects have, the linker keeps the first copy."""
+        own = [self.scratch / f"{name}.o" for name in ("emulator", "fiber", test, *KERNELS_OF[test]) if name not in replaced]
+        subprocess.run(["g++", "-fsanitize=address", *replaced.values(), *own, *self.libraries, "-o", target], check=True)
         return target
 
     def try_mutation(self, file, seen_by, old, new, number):
@@ -313,19 +316,24 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("build", type=Path)
     parser.add_argument("names", nargs="*", default=list(MUTATIONS))
+    parser.add_argument("--only", default="", help="mutations of lines with this text alone")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
     arguments = parser.parse_args()
+    chosen = []
+    for file in arguments.names:
+        for mutation in MUTATIONS[file]:
+            seen_by, old, new = mutation if len(mutation) == 3 else (SEEN_BY[file], *mutation)
+            if arguments.only in old:
+                chosen.append((file, seen_by, old, new))
+    tests = sorted({seen_by[0] for _, seen_by, _, _ in chosen})
     scratch = Path(tempfile.mkdtemp(prefix="kernel-mutations-"))
-    bench = Bench(scratch, arguments.build)
-    for test in KERNELS_OF:
+    bench = Bench(scratch, arguments.build, tests)
+    for test in tests:
         if reason := noticed(bench.link(test, {}, scratch / f"{test}.program")):
             sys.exit(f"{test} fails without any mutation: {reason}")
     caught = wrong = 0
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        jobs = {}
-        for file in arguments.names:
-            for number, mutation in enumerate(MUTATIONS[file]):
-                seen_by, old, new = mutation if len(mutation) == 3 else (SEEN_BY[file], *mutation)
-                jobs[pool.submit(bench.try_mutation, file, seen_by, old, new, number)] = (file, old, new)
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        jobs = {pool.submit(bench.try_mutation, *each, number): (each[0], *each[2:]) for number, each in enumerate(chosen)}
         for job in concurrent.futures.as_completed(jobs):
             (trusted, reason), (file, old, new) = job.result(), jobs[job]
             same = trusted and reason is None and (file, old) in SAME

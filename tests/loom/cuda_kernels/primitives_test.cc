@@ -170,8 +170,8 @@ struct FillArguments {
   uint32_t count, listed;
 
   template <typename Visit>
-  void each_pointer(Visit&& visit) {
-    visit(x, listed * sizeof(float));
+  void pointers(Visit&& visit) {
+    visit(x, int64_t{listed});
   }
 };
 LOOM_KERNEL(fill_with_numbers, FillArguments, 32) {

@@ -14,12 +14,12 @@ namespace loom::cuda {
 
 /// As ops::AttentionShape, where a field has no comment. T is the kernel's type, C = heads · head_size.
 struct AttentionArguments {
-  const void* qkv;          // [B, S, 3C] of T
-  void* out;                // [B, S, C] of T; forward only
+  const std::byte* qkv;     // [B, S, 3C] of T
+  std::byte* out;           // [B, S, C] of T; forward only
   float* lse;               // [B, heads, S]; written by forward, read by backward
-  const void* dout;         // [B, S, C] of T; backward only, as delta and dqkv
+  const std::byte* dout;    // [B, S, C] of T; backward only, as delta and dqkv
   const float* delta;       // [B, heads, S]
-  void* dqkv;               // [B, S, 3C] of T
+  std::byte* dqkv;          // [B, S, 3C] of T
   const int32_t* lengths;   // [B], or null
   uint64_t first_drawn;     // dropout.first
   ops::RandomKey key;       // of the dropout
@@ -33,17 +33,17 @@ struct AttentionArguments {
   uint32_t element_bytes;
   uint32_t in_chunks;  // 1: each head's row is whole, aligned chunks of 16 bytes, in every array of T
 
-  /// Of the tensors that this launch has.
+  /// Those of arrays that this launch does not have are null.
   template <typename Visit>
-  void each_pointer(Visit&& visit) {
-    const uint64_t rows = uint64_t{batch} * tokens * heads, bytes = rows * head_size * element_bytes;
+  void pointers(Visit&& visit) {
+    const int64_t rows = int64_t{batch} * tokens * heads, bytes = rows * head_size * element_bytes;
     visit(qkv, 3 * bytes);
-    visit(lse, rows * sizeof(float));
-    if (out != nullptr) visit(out, bytes);
-    if (dout != nullptr) visit(dout, bytes);
-    if (delta != nullptr) visit(delta, rows * sizeof(float));
-    if (dqkv != nullptr) visit(dqkv, 3 * bytes);
-    if (lengths != nullptr) visit(lengths, batch * sizeof(int32_t));
+    visit(out, out != nullptr ? bytes : 0);
+    visit(lse, rows);
+    visit(dout, dout != nullptr ? bytes : 0);
+    visit(delta, delta != nullptr ? rows : 0);
+    visit(dqkv, dqkv != nullptr ? 3 * bytes : 0);
+    visit(lengths, lengths != nullptr ? int64_t{batch} : 0);
   }
 };
 
@@ -70,21 +70,20 @@ struct AttentionTiles {
   }
 };
 
-// Chosen so that no kernel spills registers (cuda_kernels.registers checks it). Nobody has timed them: two tiles
-// of rows in a warp halve what it reads of shared memory, one leaves room for more blocks.
+// Chosen so that no kernel spills registers (cuda_kernels.registers checks it). Nobody has timed them: two
+// tiles of rows in a warp halve what it reads of shared memory, one leaves room for more blocks.
 template <typename T, int head>
 struct AttentionForwardTiles : AttentionTiles<T, head, head == 256 ? 1 : 2, 4, head == 64 ? 64 : 32> {};
 template <int head>
 struct AttentionForwardTiles<float, head> : AttentionTiles<float, head, 1, head == 256 ? 2 : 4, 16> {};
 
 template <typename T, int head>
-struct AttentionQueriesTiles : AttentionTiles<T, head, head < 128 ? 2 : 1, 4, head == 256 ? 16 : 32> {};
+struct AttentionQueriesTiles : AttentionTiles<T, head, head == 64 ? 2 : 1, 4, head == 256 ? 16 : 32> {};
 template <int head>
 struct AttentionQueriesTiles<float, head> : AttentionTiles<float, head, 1, head == 256 ? 2 : 4, 16> {};
 
 template <typename T, int head>
-struct AttentionKeysTiles
-    : AttentionTiles<T, head, 1, 4, head == 256 ? 16 : 32, head == 256 ? 128 : head> {};
+struct AttentionKeysTiles : AttentionTiles<T, head, 1, 4, head == 256 ? 16 : 32, head == 256 ? 128 : head> {};
 template <int head>
 struct AttentionKeysTiles<float, head>
     : AttentionTiles<float, head, 1, head == 256 ? 2 : 4, 16, head == 256 ? 128 : head> {};

@@ -8,16 +8,8 @@
 
 namespace loom::cuda {
 
-/// From a score, before the scale, and the row's lse in powers of 2.
+/// From a score, before the scale (-inf: hidden), and its query's lse in powers of 2.
 LOOM_DEVICE float probability(float score, float scale, float lse) { return exp2_of(score * scale - lse); }
-
-/// p and dp become p with dropout, and ds.
-LOOM_DEVICE void drop_and_subtract(const AttentionArguments& a, bool dropped, float delta, float& p,
-                                   float& dp) {
-  const float factor = dropped ? 0.0f : a.keep;
-  dp = p * (dp * factor - delta);
-  p *= factor;
-}
 
 /// dQ of a block's queries; keys and values go by.
 template <typename Tiles>
@@ -26,7 +18,7 @@ LOOM_DEVICE void attention_backward_queries(const AttentionArguments& a) {
   constexpr int kRowTiles = Tiles::kRowTiles, kKeys = Tiles::kStreamed;
   const int head = static_cast<int>(block_index().y), batch = static_cast<int>(block_index().z);
   const int first = static_cast<int>(grid_size().x - 1 - block_index().x) * Tiles::kRows;
-  const int lane = static_cast<int>(lane_index()), g = lane / 4, t = lane % 4;
+  const int lane = static_cast<int>(lane_index());
   const int warp = static_cast<int>(warp_index()), warp_row = warp * 16 * kRowTiles;
   const HeadSlice<const T> queries(a, a.qkv, 3, 0, batch, head), keys(a, a.qkv, 3, 1, batch, head),
       values(a, a.qkv, 3, 2, batch, head), douts(a, a.dout, 1, 0, batch, head);
@@ -55,7 +47,7 @@ LOOM_DEVICE void attention_backward_queries(const AttentionArguments& a) {
   for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = first + warp_row + m * 16 + half * 8 + g;
+      const int row = first + warp_row + m * 16 + half * 8 + lane / 4;
       const int64_t at = (static_cast<int64_t>(batch) * a.heads + head) * a.tokens + row;
       lse[m][half] = row < visible.tokens ? a.lse[at] * kLog2E : 0.0f;
       delta[m][half] = row < visible.tokens ? a.delta[at] : 0.0f;
@@ -69,24 +61,22 @@ LOOM_DEVICE void attention_backward_queries(const AttentionArguments& a) {
     float p[kRowTiles][kKeys / 8][4], ds[kRowTiles][kKeys / 8][4];
     product_of_rows<Tiles>(own_queries, stage, p);
     product_of_rows<Tiles>(own_douts, stage + Tiles::kStage, ds);
-    const uint64_t bits = dropped.template of_queries<kRowTiles, kKeys / 8>(first + warp_row, tile * kKeys);
-    const bool hides = !visible.all_seen(first + warp_row, 16 * kRowTiles, tile * kKeys, kKeys);
+    if (a.drop_threshold != 0)
+      drop(dropped.template of_queries<kRowTiles, kKeys / 8>(first + warp_row, tile * kKeys), a.keep, ds);
+    mask_scores<false>(visible, slope, first + warp_row, tile * kKeys, p);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
       for (int b = 0; b < kKeys / 8; ++b)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int query = first + warp_row + m * 16 + i / 2 * 8 + g,
-                    key = tile * kKeys + b * 8 + 2 * t + i % 2;
-          const float score = p[m][b][i] + slope * static_cast<float>(key - query);
-          p[m][b][i] = hides && !visible.sees(query, key) ? 0.0f : probability(score, scale, lse[m][i / 2]);
-          const bool is_dropped = (bits >> (4 * (m * (kKeys / 8) + b) + i) & 1) != 0;
-          drop_and_subtract(a, is_dropped, delta[m][i / 2], p[m][b][i], ds[m][b][i]);
+          p[m][b][i] = probability(p[m][b][i], scale, lse[m][i / 2]);
+          ds[m][b][i] = p[m][b][i] * (ds[m][b][i] - delta[m][i / 2]);
         }
     add_product<Tiles>(ds, stage, 0, dq, scratch);
   }
   wait_for_copies<0>();
+  barrier();  // without any tile, other warps' copies may still come
   float factor[kRowTiles][2];
   for (int m = 0; m < kRowTiles; ++m)
     for (int half = 0; half < 2; ++half) factor[m][half] = a.scale;
@@ -103,7 +93,7 @@ LOOM_DEVICE void attention_backward_keys(const AttentionArguments& a) {
   const int head = static_cast<int>(block_index().y), batch = static_cast<int>(block_index().z);
   const int first = static_cast<int>(block_index().x) / Tiles::kShares * Tiles::kRows;
   const int column = static_cast<int>(block_index().x) % Tiles::kShares * Tiles::kColumns;
-  const int lane = static_cast<int>(lane_index()), g = lane / 4, t = lane % 4;
+  const int lane = static_cast<int>(lane_index());
   const int warp = static_cast<int>(warp_index()), warp_row = warp * 16 * kRowTiles;
   const HeadSlice<const T> queries(a, a.qkv, 3, 0, batch, head), keys(a, a.qkv, 3, 1, batch, head),
       values(a, a.qkv, 3, 2, batch, head), douts(a, a.dout, 1, 0, batch, head);
@@ -145,27 +135,28 @@ LOOM_DEVICE void attention_backward_keys(const AttentionArguments& a) {
     float p[kRowTiles][kQueries / 8][4], ds[kRowTiles][kQueries / 8][4];
     product_of_rows<Tiles>(own_keys, stage, p);
     product_of_rows<Tiles>(own_values, stage + Tiles::kStage, ds);
-    const uint64_t bits =
-        dropped.template of_keys<kRowTiles, kQueries / 8>(tile * kQueries, first + warp_row);
-    const bool hides = !visible.all_seen(tile * kQueries, kQueries, first + warp_row, 16 * kRowTiles);
+    uint64_t bits = 0;
+    if (a.drop_threshold != 0) {
+      bits = dropped.template of_keys<kRowTiles, kQueries / 8>(tile * kQueries, first + warp_row);
+      drop(bits, a.keep, ds);
+    }
+    mask_scores<true>(visible, slope, first + warp_row, tile * kQueries, p);
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
       for (int b = 0; b < kQueries / 8; ++b)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int of_tile = b * 8 + 2 * t + i % 2, query = tile * kQueries + of_tile,
-                    key = first + warp_row + m * 16 + i / 2 * 8 + g;
-          const float score = p[m][b][i] + slope * static_cast<float>(key - query);
-          p[m][b][i] =
-              hides && !visible.sees(query, key) ? 0.0f : probability(score, scale, of_stage[of_tile]);
-          const bool is_dropped = (bits >> (4 * (m * (kQueries / 8) + b) + i) & 1) != 0;
-          drop_and_subtract(a, is_dropped, of_stage[kQueries + of_tile], p[m][b][i], ds[m][b][i]);
+          const int query = b * 8 + lane % 4 * 2 + i % 2;
+          p[m][b][i] = probability(p[m][b][i], scale, of_stage[query]);
+          ds[m][b][i] = p[m][b][i] * (ds[m][b][i] - of_stage[kQueries + query]);
         }
+    if (a.drop_threshold != 0) drop(bits, a.keep, p);
     add_product<Tiles>(p, stage + Tiles::kStage, column, dv, scratch);
     add_product<Tiles>(ds, stage, column, dk, scratch);
   }
   wait_for_copies<0>();
+  barrier();  // without any tile, other warps' copies may still come
   float factor[kRowTiles][2], one[kRowTiles][2];
   for (int m = 0; m < kRowTiles; ++m)
     for (int half = 0; half < 2; ++half) factor[m][half] = a.scale, one[m][half] = 1;

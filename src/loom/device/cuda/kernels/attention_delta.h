@@ -7,17 +7,17 @@
 namespace loom::cuda {
 
 struct AttentionDeltaArguments {
-  const void *out, *dout;  // [B, S, heads · head_size]
-  float* delta;            // [B, heads, S]
+  const std::byte *out, *dout;  // [B, S, heads · head_size]
+  float* delta;                 // [B, heads, S]
   uint32_t batch, tokens, heads, head_size;
   uint32_t element_bytes;
 
   template <typename Visit>
-  void each_pointer(Visit&& visit) {
-    const uint64_t rows = uint64_t{batch} * tokens * heads;
+  void pointers(Visit&& visit) {
+    const int64_t rows = int64_t{batch} * tokens * heads;
     visit(out, rows * head_size * element_bytes);
     visit(dout, rows * head_size * element_bytes);
-    visit(delta, rows * sizeof(float));
+    visit(delta, rows);
   }
 };
 
@@ -33,8 +33,8 @@ template <typename T>
 LOOM_DEVICE void attention_delta(const AttentionDeltaArguments& a) {
   const uint64_t row = uint64_t{block_index().x} * (kDeltaThreads / kLanes) + warp_index();
   if (row >= uint64_t{a.batch} * a.tokens * a.heads) return;
-  const T *out = static_cast<const T*>(a.out) + row * a.head_size,
-          *dout = static_cast<const T*>(a.dout) + row * a.head_size;
+  const T *out = reinterpret_cast<const T*>(a.out) + row * a.head_size,
+          *dout = reinterpret_cast<const T*>(a.dout) + row * a.head_size;
   float sum = 0;
   for (uint32_t d = lane_index(); d < a.head_size; d += kLanes) sum += value_of(out[d]) * value_of(dout[d]);
   sum = warp_sum(sum);

@@ -47,25 +47,6 @@ LOOM_DEVICE void online_softmax(float scale, float (&p)[row_tiles][n][4], Softma
     }
 }
 
-/// Adds ALiBi's distances, and hides keys that a query does not see. Rows are queries from q on.
-template <int row_tiles, int n>
-LOOM_DEVICE void mask_scores(const VisibleKeys& visible, float slope, int q, int k,
-                             float (&scores)[row_tiles][n][4]) {
-  const int lane = static_cast<int>(lane_index()), g = lane / 4, t = lane % 4;
-  const bool hides = !visible.all_seen(q, 16 * row_tiles, k, 8 * n);
-  if (!hides && slope == 0) return;
-#pragma unroll
-  for (int m = 0; m < row_tiles; ++m)
-#pragma unroll
-    for (int b = 0; b < n; ++b)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int query = q + m * 16 + i / 2 * 8 + g, key = k + b * 8 + 2 * t + i % 2;
-        scores[m][b][i] += slope * static_cast<float>(key - query);
-        if (hides && !visible.sees(query, key)) scores[m][b][i] = -INFINITY;
-      }
-}
-
 template <typename Tiles>
 LOOM_DEVICE void attention_forward(const AttentionArguments& a) {
   using T = typename Tiles::Element;
@@ -105,21 +86,14 @@ LOOM_DEVICE void attention_forward(const AttentionArguments& a) {
     const T* const stage = stages + tile % 2 * 2 * Tiles::kStage;
     float p[kRowTiles][kKeys / 8][4];
     product_of_rows<Tiles>(own + warp_row * Tiles::kHead, stage, p);
-    mask_scores(visible, slope, first + warp_row, tile * kKeys, p);
+    mask_scores<false>(visible, slope, first + warp_row, tile * kKeys, p);
     online_softmax(scale, p, rows, out);
-    if (a.drop_threshold != 0) {
-      const uint64_t bits = dropped.template of_queries<kRowTiles, kKeys / 8>(first + warp_row, tile * kKeys);
-#pragma unroll
-      for (int m = 0; m < kRowTiles; ++m)
-#pragma unroll
-        for (int b = 0; b < kKeys / 8; ++b)
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            if ((bits >> (4 * (m * (kKeys / 8) + b) + i) & 1) != 0) p[m][b][i] = 0;
-    }
+    if (a.drop_threshold != 0)
+      drop(dropped.template of_queries<kRowTiles, kKeys / 8>(first + warp_row, tile * kKeys), 1, p);
     add_product<Tiles>(p, stage + Tiles::kStage, 0, out, scratch);
   }
   wait_for_copies<0>();
+  barrier();  // without any tile, other warps' copies may still come
 
   float factor[kRowTiles][2];
 #pragma unroll

@@ -34,7 +34,7 @@ namespace attention_launch {
 template <typename T>
 AttentionArguments arguments_of(const ops::AttentionShape& s, const T* qkv, float* lse) {
   AttentionArguments a{};
-  a.qkv = qkv, a.lse = lse, a.lengths = s.lengths;
+  a.qkv = reinterpret_cast<const std::byte*>(qkv), a.lse = lse, a.lengths = s.lengths;
   a.batch = static_cast<uint32_t>(s.batch), a.tokens = static_cast<uint32_t>(s.tokens);
   a.heads = static_cast<uint32_t>(s.heads), a.head_size = static_cast<uint32_t>(s.head_size);
   a.first_head = static_cast<uint32_t>(s.first_head);
@@ -50,7 +50,8 @@ AttentionArguments arguments_of(const ops::AttentionShape& s, const T* qkv, floa
 
 inline bool in_chunks(const AttentionArguments& a) {
   uintptr_t bits = a.head_size * a.element_bytes;
-  for (const void* p : {a.qkv, static_cast<const void*>(a.out), a.dout, static_cast<const void*>(a.dqkv)})
+  for (const std::byte* p :
+       {a.qkv, static_cast<const std::byte*>(a.out), a.dout, static_cast<const std::byte*>(a.dqkv)})
     bits |= reinterpret_cast<uintptr_t>(p);
   return bits % 16 == 0;
 }
@@ -81,7 +82,7 @@ template <typename T>
 KernelLaunch<AttentionArguments> attention_forward_launch(const ops::AttentionShape& s, const T* qkv, T* out,
                                                           float* lse) {
   AttentionArguments a = attention_launch::arguments_of(s, qkv, lse);
-  a.out = out;
+  a.out = reinterpret_cast<std::byte*>(out);
   return attention_launch::launch_of<AttentionForwardTiles, T>("forward", a, 1, 0);
 }
 
@@ -94,9 +95,16 @@ template <typename T>
 AttentionBackwardLaunch attention_backward_launch(const ops::AttentionShape& s, const T* qkv, const T* out,
                                                   float* lse, const T* dout, T* dqkv, float* delta) {
   AttentionArguments a = attention_launch::arguments_of(s, qkv, lse);
-  a.dout = dout, a.delta = delta, a.dqkv = dqkv;
-  const AttentionDeltaArguments of_delta{out,      dout,    delta,       a.batch,
-                                         a.tokens, a.heads, a.head_size, sizeof(T)};
+  a.dout = reinterpret_cast<const std::byte*>(dout), a.delta = delta;
+  a.dqkv = reinterpret_cast<std::byte*>(dqkv);
+  const AttentionDeltaArguments of_delta{reinterpret_cast<const std::byte*>(out),
+                                         a.dout,
+                                         delta,
+                                         a.batch,
+                                         a.tokens,
+                                         a.heads,
+                                         a.head_size,
+                                         sizeof(T)};
   return {{std::string("loom_attention_delta_") + kKernelType<T>, launch_of(of_delta), of_delta},
           attention_launch::launch_of<AttentionKeysTiles, T>("backward_keys", a, 2, 2),
           attention_launch::launch_of<AttentionQueriesTiles, T>("backward_queries", a, 2, 0)};

@@ -64,6 +64,28 @@ LOOM_DEVICE float slope_before_scale(const AttentionArguments& a, int head) {
              : 0.0f;
 }
 
+/// Adds ALiBi's distances to a warp's scores, and hides keys that a query does not see. Rows are queries from
+/// `row` on and columns keys from `column` on, or, transposed, rows are keys and columns queries.
+template <bool transposed, int row_tiles, int n>
+LOOM_DEVICE void mask_scores(const VisibleKeys& visible, float slope, int row, int column,
+                             float (&scores)[row_tiles][n][4]) {
+  const int lane = static_cast<int>(lane_index()), g = lane / 4, t = lane % 4;
+  const bool hides = transposed ? !visible.all_seen(column, 8 * n, row, 16 * row_tiles)
+                                : !visible.all_seen(row, 16 * row_tiles, column, 8 * n);
+  if (!hides && slope == 0) return;
+#pragma unroll
+  for (int m = 0; m < row_tiles; ++m)
+#pragma unroll
+    for (int b = 0; b < n; ++b)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int of_row = row + m * 16 + i / 2 * 8 + g, of_column = column + b * 8 + 2 * t + i % 2;
+        const int query = transposed ? of_column : of_row, key = transposed ? of_row : of_column;
+        scores[m][b][i] += slope * static_cast<float>(key - query);
+        if (hides && !visible.sees(query, key)) scores[m][b][i] = -INFINITY;
+      }
+}
+
 /// Which elements of a warp's probabilities dropout drops. Philox makes words for four keys at once, whose
 /// number is a multiple of 4; where rows begin at such multiples, lanes share them.
 class DroppedElements {
@@ -93,7 +115,6 @@ class DroppedElements {
   LOOM_DEVICE uint64_t bits(Tile tile) const {
     static_assert(4 * row_tiles * n <= 64);
     uint64_t all = 0;
-    if (threshold_ == 0) return all;
 #pragma unroll 1  // Philox is long
     for (int i = 0; i < row_tiles * n; ++i) all |= uint64_t{tile(i / n, i % n)} << (4 * i);
     return all;
@@ -151,5 +172,17 @@ class DroppedElements {
   int64_t tokens_;
   bool aligned_;
 };
+
+/// Zeros in the dropped elements, `keep` times the other ones.
+template <int row_tiles, int n>
+LOOM_DEVICE void drop(uint64_t dropped, float keep, float (&x)[row_tiles][n][4]) {
+#pragma unroll
+  for (int m = 0; m < row_tiles; ++m)
+#pragma unroll
+    for (int b = 0; b < n; ++b)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        x[m][b][i] = (dropped >> (4 * (m * n + b) + i) & 1) != 0 ? 0.0f : x[m][b][i] * keep;
+}
 
 }  // namespace loom::cuda

@@ -25,9 +25,9 @@ struct HeadSlice {
   T* rows;         // of the first token of the sequence
   int64_t stride;  // between tokens, in elements
 
-  template <typename Void>  // void or const void
-  LOOM_DEVICE HeadSlice(const AttentionArguments& a, Void* array, int slices, int slice, int batch, int head)
-      : rows(static_cast<T*>(array) +
+  template <typename Byte>  // std::byte or const
+  LOOM_DEVICE HeadSlice(const AttentionArguments& a, Byte* array, int slices, int slice, int batch, int head)
+      : rows(reinterpret_cast<T*>(array) +
              (static_cast<int64_t>(batch) * a.tokens * slices + slice) * a.heads * a.head_size +
              static_cast<int64_t>(head) * a.head_size),
         stride(static_cast<int64_t>(slices) * a.heads * a.head_size) {}
@@ -39,15 +39,19 @@ LOOM_DEVICE void load_tile(const AttentionArguments& a, const HeadSlice<const ty
                            int first, typename Tiles::Element* to) {
   using T = typename Tiles::Element;
   constexpr int kChunk = 16 / static_cast<int>(sizeof(T)), kChunks = Tiles::kHead / kChunk;
+  constexpr int kRowsAtOnce = Tiles::kThreads / kChunks;  // a thread copies chunks of one column
   const int tokens = static_cast<int>(a.tokens), size = static_cast<int>(a.head_size);
-  for (int i = static_cast<int>(thread_index().x); i < count * kChunks; i += Tiles::kThreads) {
-    const int row = i / kChunks, column = i % kChunks * kChunk;
+  const int thread = static_cast<int>(thread_index().x), column = thread % kChunks * kChunk;
+  if (thread >= kRowsAtOnce * kChunks) return;
+  const T* source = from.rows + (first + thread / kChunks) * from.stride + column;
+#pragma unroll
+  for (int row = thread / kChunks; row < count; row += kRowsAtOnce, source += kRowsAtOnce * from.stride) {
     const bool there = first + row < tokens && column < size;
-    const T* const source = there ? from.rows + (first + row) * from.stride + column : from.rows;
-    T* const target = to + tile_offset<T, Tiles::kHead>(row, i % kChunks);
+    T* const target = to + tile_offset<T, Tiles::kHead>(row, thread % kChunks);
     if (a.in_chunks != 0) {
-      copy_async(target, source, there);
+      copy_async(target, there ? source : from.rows, there);
     } else {
+#pragma unroll 1
       for (int e = 0; e < kChunk; ++e) target[e] = there && column + e < size ? source[e] : T{};
     }
   }
@@ -85,6 +89,7 @@ LOOM_DEVICE void store_rows(const AttentionArguments& a, const float (&sums)[row
     if (a.in_chunks != 0) {
       store16(target, load16(source));
     } else {
+#pragma unroll 1
       for (int e = 0; e < kChunk && c + e < size; ++e) target[e] = source[e];
     }
   }

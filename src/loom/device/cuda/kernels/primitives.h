@@ -5,7 +5,8 @@
 // What every form has, in namespace loom::cuda:
 //
 //   LOOM_DEVICE                             a function of a kernel, inlined
-//   LOOM_KERNEL(name, Arguments, threads)   a kernel with its name for the launcher; `arguments` in the body
+//   LOOM_KERNEL(name, Arguments, threads)   a kernel with its name for the launcher; `arguments` in the body.
+//                                           A fourth number: blocks that a multiprocessor must have room for
 //   thread_index() block_index() grid_size() thread_count()
 //   shared_memory()                         the block's shared bytes, aligned to 128
 //   barrier()                               all threads of the block
@@ -20,6 +21,7 @@
 //   commit_copies()                         ends a group of copies of this thread
 //   wait_for_copies<n>()                    for all groups of this thread but the last n. Other threads see
 //                                           them after a barrier
+//   larger(x, y)                            the number, of a number and a NaN
 //   exp2_of(x) log2_of(x)                   the GPU's fast ones: 2 ulp; exp2_of(-inf) is 0
 //   value_of(x) rounded<T>(x)               of T = float, bf16, fp16; rounds to nearest even
 //   float_of(bits)                          the fp32 of these bits
@@ -74,7 +76,6 @@ LOOM_DEVICE float warp_sum(float x) {
   for (int mask = 16; mask > 0; mask /= 2) x += shuffle_xor(x, mask);
   return x;
 }
-LOOM_DEVICE float larger(float a, float b) { return a > b ? a : b; }
 LOOM_DEVICE float warp_max(float x) {
   for (int mask = 16; mask > 0; mask /= 2) x = larger(x, shuffle_xor(x, mask));
   return x;

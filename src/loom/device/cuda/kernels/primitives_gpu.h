@@ -4,8 +4,8 @@
 #include <math_constants.h>
 
 #define LOOM_DEVICE __device__ __forceinline__
-#define LOOM_KERNEL(name, Arguments, threads) \
-  extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Arguments arguments)
+#define LOOM_KERNEL(name, Arguments, ...) \
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ Arguments arguments)
 
 namespace loom::cuda {
 
@@ -202,6 +202,7 @@ LOOM_DEVICE void wait_for_copies() {
 
 // ---- Functions
 
+LOOM_DEVICE float larger(float x, float y) { return fmaxf(x, y); }
 LOOM_DEVICE float exp2_of(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -15,10 +15,10 @@
 #include <type_traits>
 
 #define LOOM_DEVICE inline
-#define LOOM_KERNEL(name, Arguments, threads)                                             \
+#define LOOM_KERNEL(name, Arguments, ...)                                                 \
   static void name(const Arguments& arguments);                                           \
   static const ::loom::cuda::emulated::Kernel name##_kernel =                             \
-      ::loom::cuda::emulated::kernel_of<Arguments, name>(#name, threads);                 \
+      ::loom::cuda::emulated::kernel_of<Arguments, name>(#name, __VA_ARGS__);             \
   static const ::loom::cuda::emulated::RegisteredKernel name##_registered(name##_kernel); \
   static void name(const Arguments& arguments)
 
@@ -54,30 +54,22 @@ struct RegisteredKernel {
   explicit RegisteredKernel(const Kernel& kernel);
 };
 
-/// `Arguments` lists its pointers with their lengths in elements (device/cuda/kernel_arguments.h), or has
-/// `template <typename Visit> void each_pointer(Visit&& visit)`, which calls visit(pointer, bytes) with each
-/// of its members that is a pointer. Null pointers are left out.
+/// `Arguments` lists its pointers with their lengths in elements (device/cuda/kernel_arguments.h).
 template <typename Arguments, void (*body)(const Arguments&)>
-Kernel kernel_of(const char* name, unsigned threads) {
+Kernel kernel_of(const char* name, unsigned threads, unsigned = 1) {
   static_assert(std::is_trivially_copyable_v<Arguments>);
   return {name, sizeof(Arguments), threads,
           [](const void* arguments) { body(*static_cast<const Arguments*>(arguments)); },
           [](void* bytes_of_arguments, PointerVisitor& visit) {
             Arguments& arguments = *static_cast<Arguments*>(bytes_of_arguments);
-            const auto each = [&](auto*& pointer, uint64_t bytes) {
+            arguments.pointers([&](auto*& pointer, int64_t elements) {
+              if (pointer == nullptr) return;
               void* address = const_cast<void*>(static_cast<const void*>(pointer));
               visit.written =
                   !std::is_const_v<std::remove_pointer_t<std::remove_reference_t<decltype(pointer)>>>;
-              visit(address, bytes);
+              visit(address, static_cast<uint64_t>(elements) * sizeof *pointer);
               pointer = static_cast<std::remove_reference_t<decltype(pointer)>>(address);
-            };
-            if constexpr (requires { arguments.each_pointer(each); }) {
-              arguments.each_pointer(each);
-            } else {
-              arguments.pointers([&](auto*& pointer, int64_t elements) {
-                if (pointer != nullptr) each(pointer, static_cast<uint64_t>(elements) * sizeof *pointer);
-              });
-            }
+            });
           }};
 }
 
@@ -225,6 +217,7 @@ uint32_t pack(float low, float high) {
   return rounded<T>(low).bits | static_cast<uint32_t>(rounded<T>(high).bits) << 16;
 }
 
+inline float larger(float x, float y) { return std::fmax(x, y); }
 inline float exp2_of(float x) { return std::exp2(x); }
 inline float log2_of(float x) { return std::log2(x); }
 
