@@ -15,16 +15,16 @@ namespace {
 
 using ops::Operators;
 
-/// The beginning of a fat binary, which is all that the fake driver looks at.
-constexpr uint32_t kImage[] = {0xba55ed50, 0};
-const cuda::KernelImage kImages[] = {{"all", std::as_bytes(std::span(kImage))}};
+/// The beginning of a fat binary, which is all that the fake driver looks at: it has the emulator's kernels.
+constexpr uint32_t kFatBinary[] = {0xba55ed50, 0};
+const cuda::KernelImage kEmulated[] = {{"emulated", std::as_bytes(std::span(kFatBinary))}};
 
 class GpuOperators : public OnFakeDevice {
  protected:
   void SetUp() override {
     OnFakeDevice::SetUp();
     add_emulated_kernels();
-    kernels = cuda::Kernels::load(*device, kImages).take();
+    kernels = cuda::Kernels::load(*device, kEmulated).take();
     products = cuda::Products::create(*device, {.prefers_first = true}).take();
     compute = cuda::Compute::create(*device, *queue, *kernels, *products).take();
   }
