@@ -1,6 +1,5 @@
 // Device: where a rank computes, as everything above sees it: memory, queues and events. There are two: the
-// host (host.h), and a CUDA device (cuda/device.h). What they compute is a table of operators
-// (ops/operators.h).
+// host (host.h), and a CUDA device (cuda/device.h). Each has a table of operators (ops/operators.h).
 //
 // Thread safety: every function.
 #pragma once
@@ -15,7 +14,7 @@
 
 namespace loom::device {
 
-/// What a device's memory has, in bytes.
+/// Bytes of a device's memory.
 struct MemoryState {
   int64_t free = 0;
   int64_t all = 0;

@@ -1,7 +1,7 @@
 // Queue and Event: work of a device in order, and moments in it. A GPU's queue is a CUDA stream; the host's
 // does its work at once, or on a thread.
 //
-// Failures. What is queued runs later, and fails later. So no call that queues work returns a Status: the
+// Failures. Queued work runs later, and fails later. So no call that queues work returns a Status: the
 // first failure stays with the queue, all work after it is dropped, and drain(), Event::wait() and status()
 // return it.
 //

@@ -1,6 +1,7 @@
 // The table of operators: everything that a model computes, as functions on plain arrays. The CPU's are
 // compiled for several instruction sets, and one that this CPU has is chosen when the table is first asked
-// for (ops/tables.h); another device would bring a table of its own.
+// for (ops/tables.h). A GPU has a table of its own (device/cuda/operators.h), with arrays in its memory. An
+// operator is called with a context of its device (device/context.h); workers are one of the CPU.
 //
 // Conventions. T is the type of activations and parameters (float, bf16, fp16, double), A = acc_t<T> that of
 // sums, statistics, logits and gradients of parameters. Arrays are dense and row-major; shapes stand at each
@@ -16,6 +17,7 @@
 
 #include "base/fp16.h"
 #include "base/workers.h"
+#include "device/operator.h"
 #include "ops/philox.h"
 
 namespace loom::ops {
@@ -82,108 +84,115 @@ struct AdamW {
 template <typename T>
 struct Operators {
   using A = acc_t<T>;
+  template <typename Signature>
+  using Operator = device::Operator<Signature>;
   const char* name;  // of the instruction set: name_of()
 
   // --- embedding.cc: y[M, C] = wte[token, C] + wpe[position, C] + type[C]; position = row % tokens. wpe and
   // type may be null.
-  void (*embedding_forward)(Workers&, const int32_t* token, const T* wte, const T* wpe, const T* type, T* y,
-                            int64_t rows, int64_t tokens, int64_t width);
+  Operator<void(const int32_t* token, const T* wte, const T* wpe, const T* type, T* y, int64_t rows,
+                int64_t tokens, int64_t width)>
+      embedding_forward;
   /// Adds to dwte[vocabulary, C], dwpe[tokens, C] and dtype[C].
-  void (*embedding_backward)(Workers&, const int32_t* token, const T* dy, A* dwte, A* dwpe, A* dtype,
-                             int64_t rows, int64_t tokens, int64_t width);
+  Operator<void(const int32_t* token, const T* dy, A* dwte, A* dwpe, A* dtype, int64_t rows, int64_t tokens,
+                int64_t width)>
+      embedding_backward;
 
   // --- layer_norm.cc: y[M, C] = (x - mean) · rstd · weight + bias
-  void (*layer_norm_forward)(Workers&, const T* x, const T* weight, const T* bias, T* y, A* mean, A* rstd,
-                             int64_t rows, int64_t width, float epsilon);
+  Operator<void(const T* x, const T* weight, const T* bias, T* y, A* mean, A* rstd, int64_t rows,
+                int64_t width, float epsilon)>
+      layer_norm_forward;
   /// Adds to dx, or overwrites it, and then dx may be dy; overwrites dweight[C], dbias[C].
-  void (*layer_norm_backward)(Workers&, const T* x, const T* weight, const A* mean, const A* rstd,
-                              const T* dy, T* dx, bool add_to_dx, A* dweight, A* dbias, int64_t rows,
-                              int64_t width);
+  Operator<void(const T* x, const T* weight, const A* mean, const A* rstd, const T* dy, T* dx, bool add_to_dx,
+                A* dweight, A* dbias, int64_t rows, int64_t width)>
+      layer_norm_backward;
 
   // --- linear.cc: y[M, N] = x[M, K] · w[K, N] + bias[N]. bias may be null.
-  void (*linear_forward)(Workers&, const T* x, const T* w, const T* bias, T* y, int64_t rows, int64_t in,
-                         int64_t out);
+  Operator<void(const T* x, const T* w, const T* bias, T* y, int64_t rows, int64_t in, int64_t out)>
+      linear_forward;
   /// dx[M, K] = dy · wᵀ.
-  void (*linear_backward_input)(Workers&, const T* dy, const T* w, T* dx, int64_t rows, int64_t in,
-                                int64_t out);
+  Operator<void(const T* dy, const T* w, T* dx, int64_t rows, int64_t in, int64_t out)> linear_backward_input;
   /// dw[K, N] = xᵀ · dy and dbias[N] = Σ dy (unless null).
-  void (*linear_backward_weight)(Workers&, const T* x, const T* dy, A* dw, A* dbias, int64_t rows, int64_t in,
-                                 int64_t out);
+  Operator<void(const T* x, const T* dy, A* dw, A* dbias, int64_t rows, int64_t in, int64_t out)>
+      linear_backward_weight;
 
   /// logits[M, V] = x[M, C] · w[V, C]ᵀ + bias[V], and backward from A-typed dlogits. bias may be null.
-  void (*head_forward)(Workers&, const T* x, const T* w, const T* bias, A* logits, int64_t rows,
-                       int64_t width, int64_t vocabulary);
+  Operator<void(const T* x, const T* w, const T* bias, A* logits, int64_t rows, int64_t width,
+                int64_t vocabulary)>
+      head_forward;
   /// dx = dlogits · w; dw[V, C] = dlogitsᵀ · x and dbias[V] = Σ dlogits (unless null), or `add` to both.
-  void (*head_backward)(Workers&, const A* dlogits, const T* x, const T* w, T* dx, A* dw, A* dbias, bool add,
-                        int64_t rows, int64_t width, int64_t vocabulary);
+  Operator<void(const A* dlogits, const T* x, const T* w, T* dx, A* dw, A* dbias, bool add, int64_t rows,
+                int64_t width, int64_t vocabulary)>
+      head_backward;
 
   // --- cross_entropy.cc: loss[m] = log Σ exp(logits[m]) - logits[m, target[m]], 0 where target is negative.
   /// logits[M, V] becomes dlogits · scale in the same place.
-  void (*cross_entropy)(Workers&, A* logits, const int32_t* target, double* loss, int64_t rows,
-                        int64_t vocabulary, A scale);
+  Operator<void(A* logits, const int32_t* target, double* loss, int64_t rows, int64_t vocabulary, A scale)>
+      cross_entropy;
 
   // --- split_embedding.cc: y[M, C] = wte[token - first, C] for tokens of `own`, else 0; wte[count, C].
-  void (*split_embedding_forward)(Workers&, const int32_t* token, const T* wte, VocabularyRange own, T* y,
-                                  int64_t rows, int64_t width);
+  Operator<void(const int32_t* token, const T* wte, VocabularyRange own, T* y, int64_t rows, int64_t width)>
+      split_embedding_forward;
   /// Adds to dwte[count, C].
-  void (*split_embedding_backward)(Workers&, const int32_t* token, const T* dy, VocabularyRange own, A* dwte,
-                                   int64_t rows, int64_t width);
+  Operator<void(const int32_t* token, const T* dy, VocabularyRange own, A* dwte, int64_t rows, int64_t width)>
+      split_embedding_backward;
 
   /// y[M, C] = x + wpe[(first + row) % tokens, C]; wpe may be null.
-  void (*position_forward)(Workers&, const T* x, const T* wpe, T* y, int64_t first, int64_t rows,
-                           int64_t tokens, int64_t width);
+  Operator<void(const T* x, const T* wpe, T* y, int64_t first, int64_t rows, int64_t tokens, int64_t width)>
+      position_forward;
   /// Adds to dwpe[tokens, C].
-  void (*position_backward)(Workers&, const T* dy, A* dwpe, int64_t first, int64_t rows, int64_t tokens,
-                            int64_t width);
+  Operator<void(const T* dy, A* dwpe, int64_t first, int64_t rows, int64_t tokens, int64_t width)>
+      position_backward;
 
   // --- split_cross_entropy.cc: cross_entropy of logits[M, V] of which a rank has the columns `own`.
   /// logits[M, count] becomes exponentials; numbers[M, 3] is what the other ranks must know of them.
-  void (*split_cross_entropy_begin)(Workers&, A* logits, const int32_t* target, VocabularyRange own,
-                                    A* numbers, int64_t rows);
+  Operator<void(A* logits, const int32_t* target, VocabularyRange own, A* numbers, int64_t rows)>
+      split_cross_entropy_begin;
   /// From numbers[ranks, M, 3]: loss[M], the same on all ranks, and logits[M, count] becomes
   /// dlogits · scale.
-  void (*split_cross_entropy_finish)(Workers&, A* logits, const int32_t* target, VocabularyRange own,
-                                     const A* numbers, int ranks, int rank, double* loss, int64_t rows,
-                                     A scale);
+  Operator<void(A* logits, const int32_t* target, VocabularyRange own, const A* numbers, int ranks, int rank,
+                double* loss, int64_t rows, A scale)>
+      split_cross_entropy_finish;
 
   // --- activation.cc: y[n] = activation(x[n])
-  void (*activation_forward)(Workers&, Activation, const T* x, T* y, int64_t n);
+  Operator<void(Activation, const T* x, T* y, int64_t n)> activation_forward;
   /// dx[n] = activation'(x[n]) · dy[n]; dx may be dy.
-  void (*activation_backward)(Workers&, Activation, const T* x, const T* dy, T* dx, int64_t n);
+  Operator<void(Activation, const T* x, const T* dy, T* dx, int64_t n)> activation_backward;
 
   // --- attention.cc: out[B, S, C] from qkv[B, S, 3C] (q, k, v side by side; heads are slices of C).
   /// lse[B, heads, S] are the rows' log Σ exp(scores).
-  void (*attention_forward)(Workers&, const AttentionShape&, const T* qkv, T* out, A* lse);
-  void (*attention_backward)(Workers&, const AttentionShape&, const T* qkv, const T* out, const A* lse,
-                             const T* dout, T* dqkv);
+  Operator<void(const AttentionShape&, const T* qkv, T* out, A* lse)> attention_forward;
+  Operator<void(const AttentionShape&, const T* qkv, const T* out, const A* lse, const T* dout, T* dqkv)>
+      attention_backward;
   /// One query, of the token at `position` of one sequence, with the keys and values up to it: out[H·D] from
   /// q[H·D] and keys, values [position + 1, H·D]. shape.batch and shape.tokens are 1.
-  void (*attention_step)(Workers&, const AttentionShape&, const T* q, const T* keys, const T* values,
-                         int64_t position, T* out);
+  Operator<void(const AttentionShape&, const T* q, const T* keys, const T* values, int64_t position, T* out)>
+      attention_step;
 
   // --- rotary.cc: turns q and k of qkv[B, S, 3C] in place; back again, which is its gradient, with `back`.
-  void (*rotary)(Workers&, const RotaryShape&, T* qkv, bool back);
+  Operator<void(const RotaryShape&, T* qkv, bool back)> rotary;
 
   // --- dropout.cc: y[n] = x[n] · mask / (1 - p); its own gradient, too. y may be x.
-  void (*dropout)(Workers&, const Dropout&, const T* x, T* y, int64_t n);
+  Operator<void(const Dropout&, const T* x, T* y, int64_t n)> dropout;
   /// y[M, C] = residual + dropout(x + bias[C]). bias may be null, y may be residual or x.
-  void (*add_dropout)(Workers&, const Dropout&, const T* residual, const T* x, const T* bias, T* y,
-                      int64_t rows, int64_t width);
+  Operator<void(const Dropout&, const T* residual, const T* x, const T* bias, T* y, int64_t rows,
+                int64_t width)>
+      add_dropout;
 
   // --- normal.cc: y[n] of mean 0 and that deviation, y[i] a function of key and first + i alone; the same
   // bits in every table.
-  void (*normal)(Workers&, RandomKey key, uint64_t first, float deviation, float* y, int64_t n);
+  Operator<void(RandomKey key, uint64_t first, float deviation, float* y, int64_t n)> normal;
 
   // --- elementwise.cc
-  void (*add)(Workers&, const A* a, const A* b, A* sum, int64_t n);  // sum may be a or b
-  void (*convert)(Workers&, const A* from, T* to, int64_t n);
+  Operator<void(const A* a, const A* b, A* sum, int64_t n)> add;  // sum may be a or b
+  Operator<void(const A* from, T* to, int64_t n)> convert;
   /// chunk[i] = Σ x² over elements [i·size, min((i+1)·size, n)), in fp64.
-  void (*sum_of_squares)(Workers&, const A* x, int64_t n, int64_t size, double* chunk);
+  Operator<void(const A* x, int64_t n, int64_t size, double* chunk)> sum_of_squares;
 
   // --- adamw.cc: decoupled weight decay (Loshchilov and Hutter, 2019). `parameter` gets the rounded master
   // and may be null, or the same as master where T is A.
-  void (*adamw)(Workers&, const AdamW&, const A* gradient, A* master, A* first, A* second, T* parameter,
-                int64_t n);
+  Operator<void(const AdamW&, const A* gradient, A* master, A* first, A* second, T* parameter, int64_t n)>
+      adamw;
 };
 
 /// For T = float, bf16, fp16 and double (double: for tests, compiled for the least common instruction set

@@ -61,7 +61,7 @@ struct FakeCudaKernel {
 /// `kernel` stays as it is until the process ends.
 void fake_cuda_add_kernel(const FakeCudaKernel* kernel);
 /// Queues work(data, where the bytes of each access are) on a stream. Memory that the device does not reach
-/// is an illegal address when the work's turn comes. What CUDA's cuLaunchKernel would return.
+/// is an illegal address when the work's turn comes. Returns as cuLaunchKernel does.
 int fake_cuda_submit(void* stream, const char* name, const FakeCudaAccess* accesses, int count,
                      void (*work)(void* data, void* const* bytes), void* data);
 /// The work of a stream stands still until it is let go on.

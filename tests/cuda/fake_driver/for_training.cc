@@ -1,4 +1,4 @@
-// What Loom needs of a driver and Weft does not.
+// Functions of a driver that Loom calls and Weft does not.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -38,7 +38,11 @@ FAKE_API int cuMemsetD8Async(DevicePointer to, unsigned char value, size_t bytes
       bytes_for_kernel(reinterpret_cast<void*>(static_cast<uintptr_t>(to)), bytes, context->ordinal);
   if (!target) return kInvalidValue;
   note_accesses(stream, "a fill", {{to, bytes, true}});
-  return submit(stream, [=] { std::memset(target, value, bytes); });
+  const auto keep = World::instance().find(to);  // until then
+  return submit(stream, [=] {
+    (void)keep;
+    std::memset(target, value, bytes);
+  });
 }
 FAKE_API int cuEventSynchronize(EventHandle* event) {
   ENTER(cuEventSynchronize);

@@ -51,7 +51,7 @@ class Races {
       first = access.name + (access.written ? " writes" : " reads") + " memory that " + old.name +
               (old.written ? " writes" : " reads") + " on another stream, and does not wait for it";
     }
-    // What comes before a write of the same bytes comes before all that comes after it.
+    // An access before this write is before all that waits for the write.
     std::erase_if(past, [&](const Past& old) {
       const bool within = access.begin <= old.begin && old.end <= access.end;
       const bool replaced = access.written || (!old.written && old.stream == access.stream);

@@ -215,6 +215,7 @@ TEST_F(CudaKernels, AMissingWaitBeforeAKernelIsFound) {
   const auto other = new_queue();
   queue->fill(from.data(), std::byte(0), 64);
   cuda::launch(*other, kernel, {.threads = 32}, ScaleArguments{from.as<float>(), to.as<float>(), 16, 2});
+  EXPECT_TRUE(queue->drain().ok());
   EXPECT_TRUE(other->drain().ok());
   EXPECT_EQ(fake.race(),
             "kernel test_scale reads memory that a fill writes on another stream, and does not wait for it");

@@ -1,5 +1,5 @@
-// What cuda/driver.h and cuda/cublaslt.h say of the libraries' interfaces is what their headers say: compared
-// where the headers are there.
+// Constants and types of cuda/driver.h and cuda/cublaslt.h are those of the libraries' headers. They are
+// compared where the headers are there.
 #include "device/cuda/cublaslt.h"
 
 #if __has_include(<cuda.h>)

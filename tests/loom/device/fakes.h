@@ -17,6 +17,7 @@ namespace loom::testing {
 /// The fake driver's controls (cuda/fake_driver/control.h).
 struct FakeDriver {
   decltype(&fake_cuda_fail_after) fail_after = nullptr;
+  decltype(&fake_cuda_bytes_behind) bytes_behind = nullptr;
   decltype(&fake_cuda_calls) calls = nullptr;
   decltype(&fake_cuda_break) break_device = nullptr;
   decltype(&fake_cuda_add_kernel) add_kernel = nullptr;
@@ -29,6 +30,7 @@ struct FakeDriver {
     void* const library = dlopen(std::getenv("WEFT_CUDA_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
     if (library == nullptr) std::abort();
     find(library, "fake_cuda_fail_after", fail_after);
+    find(library, "fake_cuda_bytes_behind", bytes_behind);
     find(library, "fake_cuda_calls", calls);
     find(library, "fake_cuda_break", break_device);
     find(library, "fake_cuda_add_kernel", add_kernel);
@@ -86,7 +88,7 @@ class OnFakeDevice : public ::testing::Test {
     EXPECT_TRUE(queue->drain().ok()) << queue->status().message();
     return there;
   }
-  /// What the device has there, once the test's queue is empty.
+  /// The device's values there, once the test's queue is empty.
   template <typename T>
   std::vector<T> download(const T* from, int64_t count) const {
     const auto bytes = count * static_cast<int64_t>(sizeof(T));

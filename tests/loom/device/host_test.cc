@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "support.h"
@@ -87,6 +88,37 @@ TEST(HostQueue, AThreadWorksWhileTheCallerDoes) {
   });
   let_go.store(true);  // reached only if run() has returned
   EXPECT_TRUE(queue->drain().ok());
+}
+
+TEST(HostQueue, AnyWaitsForAThread) {
+  Host threads(Host::Queues::on_threads), at_once(Host::Queues::at_once);
+  const auto first = threads.make_queue().take();
+  for (Host* host : {&threads, &at_once}) {
+    const auto second = host->make_queue().take();
+    const auto event = threads.make_event().take();
+    std::atomic<bool> let_go{false};
+    std::atomic<int> done{0};
+    int seen = -1;
+    host_queue(first).run([&] {
+      while (!let_go.load()) std::this_thread::yield();
+      done.store(1);
+      return Status();
+    });
+    first->record(*event);
+    std::thread letting_go([&] {
+      for (int turn = 0; turn < 1000; ++turn) std::this_thread::yield();
+      let_go.store(true);
+    });
+    second->wait(*event);
+    host_queue(second).run([&] {
+      seen = done.load();
+      return Status();
+    });
+    EXPECT_TRUE(second->drain().ok());
+    letting_go.join();
+    EXPECT_EQ(seen, 1);
+    EXPECT_TRUE(first->drain().ok());
+  }
 }
 
 TEST(Host, GivesAlignedMemoryAndSaysWhatThereIs) {

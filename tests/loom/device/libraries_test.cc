@@ -1,5 +1,5 @@
-// What is said when a library is missing, or is another one. Libraries are loaded once in a process, so each
-// of these tests runs its statement in a process of its own.
+// A library that is missing, or is another one, ends in a sentence. Libraries are loaded once in a process,
+// so each of these tests runs its statement in a process of its own.
 #include <cstdio>
 
 #include "device/cuda/device.h"

@@ -29,7 +29,7 @@ class ProductsTest : public OnFakeDevice {
   void multiply(const cuda::Product& product) {
     products->multiply(cuda_queue(*queue), product, workspace.data());
   }
-  /// What is kept of a product that is refused; the queue is a new one then.
+  /// The failure that the queue keeps of a product that is refused; then the queue is a new one.
   Status refusal_of(const cuda::Product& product) {
     multiply(product);
     const Status status = queue->status();
@@ -53,7 +53,7 @@ template <typename T>
 class TypedProducts : public ProductsTest {
  protected:
   using A = float;
-  /// What the device has there, as doubles.
+  /// The device's values there, as doubles.
   template <typename E>
   Doubles values_at(const device::Memory& memory, int64_t count) {
     return doubles(download(memory.as<E>(), count));
@@ -68,7 +68,7 @@ class TypedProducts : public ProductsTest {
 using Types = ::testing::Types<float, bf16, fp16>;
 TYPED_TEST_SUITE(TypedProducts, Types);
 
-/// Of arrays of the type, and of sums in fp32 of its products.
+/// The rounding that sums in fp32 may cost.
 template <typename T>
 constexpr double kOfSums = 4 * kTolerance<float>;
 

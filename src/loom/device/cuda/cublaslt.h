@@ -109,11 +109,11 @@ struct CublasLt {
 /// The major versions of the library whose constants are those above.
 inline constexpr int kOldestCublasLt = 12, kYoungestCublasLt = 13;
 
-/// Loads the library at the first call: the one that LOOM_CUBLASLT_LIBRARY names, or else libcublasLt.so.13,
-/// which wants a driver for CUDA 13, or .12, from where the loader looks, CUDA's folder, or the folder of the
-/// active Python environment (VIRTUAL_ENV, CONDA_PREFIX). Every later call returns the result of the first.
-/// Errors, each with a remedy: driver()'s; unsupported (no such library, another major version, a function is
-/// missing).
+/// Loads the library at the first call; every later call returns the result of the first.
+/// LOOM_CUBLASLT_LIBRARY names it. Without that it is libcublasLt.so.13, which wants a driver for CUDA 13, or
+/// .12. The loader's folders come first, then CUDA's folder, then the active Python environment's
+/// (VIRTUAL_ENV, CONDA_PREFIX). Errors, each with a remedy: driver()'s; unsupported (no such library, another
+/// major version, a function is missing).
 Result<const CublasLt*> cublaslt();
 
 /// ok, or a failure with the library's name for `status`: out_of_memory, unsupported, or system_error.

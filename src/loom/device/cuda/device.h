@@ -34,7 +34,7 @@ class Device final : public device::Device {
   int capability() const {
     return 10 * attribute(kComputeCapabilityMajor) + attribute(kComputeCapabilityMinor);
   }
-  /// Of a block, at most.
+  /// Shared memory that a block may have.
   int shared_bytes() const { return attribute(kMostSharedBytesOfBlock); }
 
  private:

@@ -1,6 +1,6 @@
 // The argument of a CUDA kernel: one struct by value, which lists its pointers with their lengths. So a
-// launch can be checked before it runs, and the fake driver of the tests can replace device addresses, at
-// which nothing is mapped, by those of the bytes behind them. Compiled by nvcc and by g++, as C++17.
+// launch can be checked before it runs. The fake driver of the tests replaces device addresses, at which
+// nothing is mapped, by those of the bytes behind them. Compiled by nvcc and by g++, as C++17.
 //
 //   struct AddArguments {
 //     const float *a, *b;
@@ -20,31 +20,10 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <type_traits>
 
 namespace loom::cuda {
 
 /// CUDA's limit for the arguments of a kernel.
 constexpr size_t kMostArgumentBytes = 4096;
-
-/// One pointer of an argument struct: where it points to, how far, and whether the kernel may write there.
-struct ArgumentPointer {
-  const void* address;
-  int64_t bytes;
-  bool written;
-};
-
-/// visit(ArgumentPointer) for each pointer that `arguments` lists; the address (const void*) that visit()
-/// returns takes its place.
-template <typename Arguments, typename Visit>
-void for_each_pointer(Arguments& arguments, Visit&& visit) {
-  arguments.pointers([&visit](auto*& pointer, int64_t elements) {
-    using Element = std::remove_pointer_t<std::remove_reference_t<decltype(pointer)>>;
-    const ArgumentPointer described{pointer, elements * static_cast<int64_t>(sizeof(Element)),
-                                    !std::is_const_v<Element>};
-    pointer = static_cast<Element*>(const_cast<void*>(visit(described)));
-  });
-}
 
 }  // namespace loom::cuda

@@ -32,8 +32,8 @@ inline constexpr ElementType kElementType<fp16> = ElementType::fp16;
 
 inline int64_t size_of(ElementType type) { return type == ElementType::fp32 ? 4 : 2; }
 
-/// What a product does besides. `bias` is added to each column of D, or it becomes sums over k: of A's rows,
-/// or of B's columns.
+/// An epilogue is done with a product. `bias` is added to each column of D, or it becomes sums over k: of A's
+/// rows, or of B's columns.
 enum class Epilogue { none, bias, gelu, gelu_bias, gelu_backward, sums_of_a, sums_of_b };
 
 /// D[m, n] = op(A)·op(B), or that added to D; column-major. Types are A's and B's, and D's, which is the
@@ -125,6 +125,19 @@ Product head_backward_weight(const T* dlogits, const T* x, float* dw, float* dbi
   product.shape.inputs = kElementType<T>;
   if (dbias != nullptr) product.shape.epilogue = Epilogue::sums_of_b;
   return product;
+}
+
+/// Whether an epilogue can be had: every array begins at a multiple of 16 bytes, and so does each of its
+/// columns. Where that is not so, kernels do what the epilogue would.
+inline bool takes_epilogue(const Product& product) {
+  const auto& [shape, a, b, d, bias, pre_activation] = product;
+  uintptr_t bits = 0;
+  for (const void* pointer : {a, b, static_cast<const void*>(d), static_cast<const void*>(bias),
+                              static_cast<const void*>(pre_activation)})
+    bits |= reinterpret_cast<uintptr_t>(pointer);
+  bits |= static_cast<uintptr_t>((shape.lda | shape.ldb) * size_of(shape.inputs));
+  bits |= static_cast<uintptr_t>((shape.ldd | shape.ld_pre) * size_of(shape.output));
+  return bits % 16 == 0;
 }
 
 }  // namespace loom::cuda

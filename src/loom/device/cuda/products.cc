@@ -214,18 +214,9 @@ Result<std::unique_ptr<Products::Plan>> Products::make_plan(Queue& queue, const 
   if (!found.ok()) return found.status();
   plan->algorithm = found->front().algorithm;
   if (!options_.prefers_first) {
-    float best_ms = std::numeric_limits<float>::infinity();
-    LtAlgorithm best = plan->algorithm;
-    for (const LtHeuristic& candidate : *found) {
-      plan->algorithm = candidate.algorithm;
-      const Result<float> ms = time(queue, *plan, product, workspace);
-      if (!ms.ok()) return ms.status();
-      if (*ms < best_ms) {
-        best_ms = *ms;
-        best = candidate.algorithm;
-      }
-    }
-    plan->algorithm = best;
+    const Result<LtAlgorithm> fastest = fastest_of(*found, queue, *plan, product, workspace);
+    if (!fastest.ok()) return fastest.status();
+    plan->algorithm = *fastest;
   }
   choices_[name] = plan->algorithm;
   return plan;
@@ -251,6 +242,25 @@ Result<std::vector<LtHeuristic>> Products::candidates(const Plan& plan, const Ke
   std::erase_if(results, [](const LtHeuristic& result) { return result.state != kLtSuccess; });
   if (results.empty()) return fail(Code::unsupported, "cuBLASLt has no algorithm for it");
   return results;
+}
+
+Result<LtAlgorithm> Products::fastest_of(const std::vector<LtHeuristic>& found, Queue& queue, Plan& plan,
+                                         const Product& product, void* workspace) const {
+  float best_ms = std::numeric_limits<float>::infinity();
+  LtAlgorithm best{};
+  Status first_failure;
+  for (const LtHeuristic& candidate : found) {
+    plan.algorithm = candidate.algorithm;
+    const Result<float> ms = time(queue, plan, product, workspace);
+    if (!ms.ok()) {  // the library may refuse at run time what it has proposed
+      if (first_failure.ok()) first_failure = ms.status();
+    } else if (*ms < best_ms) {
+      best_ms = *ms;
+      best = candidate.algorithm;
+    }
+  }
+  if (best_ms == std::numeric_limits<float>::infinity()) return first_failure;
+  return best;
 }
 
 Result<float> Products::time(Queue& queue, const Plan& plan, const Product& product, void* workspace) const {

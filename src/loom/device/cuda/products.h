@@ -1,8 +1,8 @@
 // Products: matrix products by cuBLASLt, each planned once. A plan belongs to a shape, its types, epilogue
 // and alignment. While Products prepares, a product without a plan gets one: of eight candidates of the
-// library the fastest is kept, and its 64 bytes are the choice. Choices can be written down, and taken over
-// by another process with the same device and library, so that all ranks, and a run that is resumed, multiply
-// alike: the library gives the same bits for the same algorithm, device and version.
+// library the fastest is kept, and its 64 bytes are the choice. Choices can be written down, and
+// taken over by another process with the same device and library. So all ranks multiply alike, and so does a
+// run that is resumed: the library gives the same bits for the same algorithm, device and version.
 //
 // Nothing here has run on a GPU so far.
 //
@@ -34,7 +34,7 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  /// What the library wants as scratch memory for each queue.
+  /// The scratch memory that the library wants for each queue.
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
   /// Between the two, a product without a plan gets one. That runs it several times, adds as often where it
@@ -67,6 +67,8 @@ class Products {
   Result<std::unique_ptr<Plan>> make_plan(Queue& queue, const Key& key, const Product& product,
                                           void* workspace);
   Result<std::vector<LtHeuristic>> candidates(const Plan& plan, const Key& key) const;
+  Result<LtAlgorithm> fastest_of(const std::vector<LtHeuristic>& found, Queue& queue, Plan& plan,
+                                 const Product& product, void* workspace) const;
   Result<float> time(Queue& queue, const Plan& plan, const Product& product, void* workspace) const;
   Status run(Queue& queue, const Plan& plan, const Product& product, void* workspace) const;
   std::string facts() const;

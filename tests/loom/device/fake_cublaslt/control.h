@@ -1,4 +1,4 @@
-// What a test asks the fake cuBLASLt beyond the library's interface; found with dlsym.
+// A test asks the fake cuBLASLt by these functions, beyond the library's interface; dlsym finds them.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// A cuBLASLt of our own for tests on machines without a GPU: a library with those functions of libcublasLt.so
-// that Loom calls, over plain loops on the memory of the fake driver (tests/cuda/fake_driver). A product is
-// work of its stream, and its arrays are checked when its turn comes. Where the documentation says that the
-// library refuses something, this one does; where it is not said, this one is strict (problem.cc).
+// A cuBLASLt of our own for tests on machines without a GPU: a library with the functions of libcublasLt.so
+// that Loom calls. It computes by plain loops, on the memory of the fake driver (tests/cuda/fake_driver). A
+// product is work of its stream, and its arrays are checked when its turn comes. Where the documentation says
+// that the library refuses something, this one does; where it is not said, this one is strict (problem.cc).
 //
 // Candidates of a product differ in how many parts each sum over k has, so that they give different bits, and
 // in the workspace they need.
@@ -30,7 +30,7 @@ constexpr uint64_t kMagic = 0x66616b6520416c67;
 constexpr int kMostCandidates = 8;
 constexpr uint64_t kWorkspaceOfPart = 1 << 20;
 
-/// What an algorithm's 64 bytes are here.
+/// The 64 bytes of an algorithm, as this library fills them.
 struct Algorithm {
   uint64_t magic, hash, parts, workspace_bytes;
   uint32_t alignment[4];

@@ -35,6 +35,7 @@ namespace emulated {
 /// Is called with each pointer of a kernel's arguments and the bytes that the kernel may use there; it may
 /// replace the pointer.
 struct PointerVisitor {
+  bool written = true;  // of the pointer that comes: whether the kernel may write there, or only reads
   virtual void operator()(void*& pointer, uint64_t bytes) = 0;
 
  protected:
@@ -64,6 +65,8 @@ Kernel kernel_of(const char* name, unsigned threads, unsigned = 1) {
             arguments.pointers([&](auto*& pointer, int64_t elements) {
               if (pointer == nullptr) return;
               void* address = const_cast<void*>(static_cast<const void*>(pointer));
+              visit.written =
+                  !std::is_const_v<std::remove_pointer_t<std::remove_reference_t<decltype(pointer)>>>;
               visit(address, static_cast<uint64_t>(elements) * sizeof *pointer);
               pointer = static_cast<std::remove_reference_t<decltype(pointer)>>(address);
             });

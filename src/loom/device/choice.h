@@ -1,0 +1,34 @@
+// Which device a rank computes on. A job's ranks all compute on CPUs, or all on GPUs, for their sums differ
+// in the last bits. A rank takes the GPU of its local rank; where a node has fewer, ranks share them.
+//
+// Thread safety: functions.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "device/cuda/product.h"
+
+namespace loom::device {
+
+/// The job's setting; `automatic` takes GPUs where every rank has one.
+enum class Wanted { automatic, cpu, cuda };
+
+/// The GPU that a rank has found, or why it has none.
+struct FoundGpu {
+  int ordinal = -1;         // -1: none
+  std::string description;  // of the GPU
+  std::string why_not;      // there is none, a sentence
+};
+
+/// The GPU of a rank that is number `local_rank` on its node. With `cpu` it does not look, and loads no
+/// driver.
+FoundGpu look_for_gpu(Wanted wanted, int local_rank, cuda::ElementType type);
+
+/// Whether the job computes on GPUs; found[rank] is what that rank has found. With `automatic`, CPUs unless
+/// every rank has a GPU; `reason` says then what the first rank without one lacks. Errors (unsupported, the
+/// same on all ranks): with `cuda`, a rank has no GPU.
+Result<bool> computes_on_gpus(Wanted wanted, std::span<const FoundGpu> found, std::string& reason);
+
+}  // namespace loom::device

@@ -1,0 +1,47 @@
+// Attention by its kernels: forward is one, backward three.
+#include "device/cuda/kernels/attention_launch.h"
+#include "device/cuda/operator_launches.h"
+
+namespace loom::cuda {
+namespace {
+
+bool is_taken(Compute& compute, const ops::AttentionShape& shape) {
+  if (shape.head_size <= kLargestAttentionHead) return true;
+  compute.refuse(fail(Code::unsupported, "attention on a GPU takes heads of at most {} elements, not {}",
+                      kLargestAttentionHead, shape.head_size));
+  return false;
+}
+
+template <typename Arguments>
+void queue_launch(Compute& compute, const KernelLaunch<Arguments>& launch) {
+  compute.launch(launch.name, launch.shape, launch.arguments);
+}
+
+template <typename T>
+void forward(Compute& compute, const ops::AttentionShape& shape, const T* qkv, T* out, float* lse) {
+  if (is_taken(compute, shape)) queue_launch(compute, attention_forward_launch(shape, qkv, out, lse));
+}
+
+template <typename T>
+void backward(Compute& compute, const ops::AttentionShape& shape, const T* qkv, const T* out,
+              const float* lse, const T* dout, T* dqkv) {
+  if (!is_taken(compute, shape)) return;
+  float* const delta = compute.scratch<float>(shape.batch * shape.heads * shape.tokens);
+  if (delta == nullptr) return;
+  const AttentionBackwardLaunch launch =
+      attention_backward_launch(shape, qkv, out, const_cast<float*>(lse), dout, dqkv, delta);
+  queue_launch(compute, launch.delta);
+  queue_launch(compute, launch.keys);
+  queue_launch(compute, launch.queries);
+}
+
+}  // namespace
+
+template <typename T>
+void add_attention(ops::Operators<T>& table) {
+  table.attention_forward = forward<T>;
+  table.attention_backward = backward<T>;
+}
+LOOM_FOR_EVERY_GPU_TYPE(add_attention)
+
+}  // namespace loom::cuda

@@ -1,0 +1,55 @@
+// Kernels by name, and scratch memory that grows while it may.
+#include "device/cuda/compute.h"
+
+namespace loom::cuda {
+
+Result<std::unique_ptr<Compute>> Compute::create(Device& device, device::Queue& queue, const Kernels& kernels,
+                                                 Products& products) {
+  std::unique_ptr<Compute> compute(new Compute(device, queue, kernels, products));
+  Result<device::Memory> workspace = device.allocate(products.workspace_bytes());
+  if (!workspace.ok()) return workspace.status().in("the workspace of cuBLASLt");
+  compute->workspace_ = workspace.take();
+  products.begin_preparing();
+  return compute;
+}
+
+void Compute::end_preparing() {
+  preparing_ = false;
+  products_.end_preparing();
+}
+
+const Kernel* Compute::find(const std::string& name, size_t shared_bytes) {
+  const auto known = found_.find(name);
+  if (known != found_.end() && known->second.shared_bytes >= shared_bytes) return &known->second.kernel;
+  if (!preparing_) {
+    refuse(fail(Code::internal_error, "kernel {} with {} bytes of shared memory was not prepared", name,
+                shared_bytes));
+    return nullptr;
+  }
+  const Result<Kernel> found = kernels_.find(name, shared_bytes);
+  if (!found.ok()) {
+    refuse(found.status());
+    return nullptr;
+  }
+  return &found_.insert_or_assign(name, Found{*found, shared_bytes}).first->second.kernel;
+}
+
+std::byte* Compute::scratch_bytes(int64_t bytes) {
+  if (bytes <= scratch_.bytes()) return scratch_.data();
+  if (!preparing_) {
+    refuse(fail(Code::internal_error, "an operator needs {} bytes of scratch memory, {} were prepared", bytes,
+                scratch_.bytes()));
+    return nullptr;
+  }
+  if (!queue_.drain().ok()) return nullptr;  // whoever uses the old memory is done then
+  scratch_ = device::Memory();
+  Result<device::Memory> larger = device_.allocate(bytes);
+  if (!larger.ok()) {
+    refuse(larger.status().in("scratch memory of operators"));
+    return nullptr;
+  }
+  scratch_ = larger.take();
+  return scratch_.data();
+}
+
+}  // namespace loom::cuda

@@ -1,0 +1,50 @@
+// Functions that the files of the GPU's operators share: names of kernels, and sums over rows.
+#pragma once
+
+#include <string>
+
+#include "device/cuda/compute.h"
+#include "device/cuda/kernels/column_sums.h"
+#include "ops/operators.h"
+
+namespace loom::cuda {
+
+template <typename T>
+constexpr const char* kKernelSuffix = "_fp32";
+template <>
+inline constexpr const char* kKernelSuffix<bf16> = "_bf16";
+template <>
+inline constexpr const char* kKernelSuffix<fp16> = "_fp16";
+
+/// "loom_dropout_bf16"
+template <typename T>
+std::string kernel_of(const char* name) {
+  return std::string("loom_") + name + kKernelSuffix<T>;
+}
+
+/// sum[width] = Σ over rows of x[rows, width], or that added.
+template <typename T>
+void queue_column_sums(Compute& compute, const T* x, float* sum, bool add, int64_t rows, int64_t width) {
+  ColumnSumsArguments<T> arguments{x, nullptr, rows, width};
+  arguments.partial = compute.scratch<float>(arguments.parts() * width);
+  if (arguments.partial == nullptr) return;
+  compute.launch(kernel_of<T>("column_sums"), arguments);
+  compute.launch("loom_fold",
+                 FoldArguments{arguments.partial, sum, nullptr, arguments.parts(), width, width, add});
+}
+
+template <typename T>
+void add_attention(ops::Operators<T>& table);
+template <typename T>
+void add_products(ops::Operators<T>& table);
+template <typename T>
+void add_rows(ops::Operators<T>& table);
+template <typename T>
+void add_elements(ops::Operators<T>& table);
+
+#define LOOM_FOR_EVERY_GPU_TYPE(function)         \
+  template void function(ops::Operators<float>&); \
+  template void function(ops::Operators<bf16>&);  \
+  template void function(ops::Operators<fp16>&);
+
+}  // namespace loom::cuda

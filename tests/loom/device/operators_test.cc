@@ -1,0 +1,364 @@
+// The GPU's operators on the fake driver, beside the CPU's: kernels on the emulator, products on the fake
+// cuBLASLt.
+#include "device/cuda/operators.h"
+
+#include <span>
+
+#include "device/cuda/compute.h"
+#include "loom/device/emulated_kernels.h"
+#include "loom/device/fakes.h"
+#include "ops/arrays.h"
+#include "support.h"
+
+namespace loom::testing {
+namespace {
+
+using ops::Operators;
+
+/// The beginning of a fat binary, which is all that the fake driver looks at: it has the emulator's kernels.
+constexpr uint32_t kFatBinary[] = {0xba55ed50, 0};
+const cuda::KernelImage kEmulated[] = {{"emulated", std::as_bytes(std::span(kFatBinary))}};
+
+class GpuOperators : public OnFakeDevice {
+ protected:
+  void SetUp() override {
+    OnFakeDevice::SetUp();
+    add_emulated_kernels();
+    kernels = cuda::Kernels::load(*device, kEmulated).take();
+    products = cuda::Products::create(*device, {.prefers_first = true}).take();
+    compute = cuda::Compute::create(*device, *queue, *kernels, *products).take();
+  }
+  void TearDown() override {
+    EXPECT_TRUE(queue->drain().ok()) << queue->status().message();
+    OnFakeDevice::TearDown();
+  }
+
+  std::unique_ptr<cuda::Kernels> kernels;
+  std::unique_ptr<cuda::Products> products;
+  std::unique_ptr<cuda::Compute> compute;
+  Workers workers{1};
+};
+
+/// One array on both devices, with the same bits at first.
+template <typename E>
+class Both {
+ public:
+  Both(const std::vector<E>& values, device::Memory there) : here_(values), there_(std::move(there)) {}
+  E* cpu() { return here_.data(); }
+  E* gpu() { return there_.as<E>(); }
+  const std::vector<E>& values() const { return here_; }
+
+ private:
+  std::vector<E> here_;
+  device::Memory there_;
+};
+
+template <typename T>
+class TypedGpuOperators : public GpuOperators {
+ protected:
+  template <typename E>
+  Both<E> both(const Doubles& values) {
+    const std::vector<E> converted = as<E>(values);
+    return Both<E>(converted, upload(converted));
+  }
+  /// Calls an operator of the CPU and of the GPU; use(table, context, which) picks the arrays.
+  template <typename Use>
+  void on_both(Use&& use) {
+    use(ops::operators<T>(), device::Context(workers), [](auto& array) { return array.cpu(); });
+    use(cuda::operators<T>(), device::Context(*compute), [](auto& array) { return array.gpu(); });
+  }
+  /// How far the GPU's array is from the CPU's.
+  template <typename E>
+  double difference(Both<E>& array) {
+    return error_of(doubles(download(array.gpu(), static_cast<int64_t>(array.values().size()))),
+                    doubles(array.values()));
+  }
+  template <typename E>
+  bool same_bits(Both<E>& array) {
+    const std::vector<E> there = download(array.gpu(), static_cast<int64_t>(array.values().size()));
+    return std::memcmp(there.data(), array.values().data(), there.size() * sizeof(E)) == 0;
+  }
+};
+using OperatorTypes = ::testing::Types<float, bf16, fp16>;
+TYPED_TEST_SUITE(TypedGpuOperators, OperatorTypes);
+
+TYPED_TEST(TypedGpuOperators, LinearLayersWithAndWithoutAlignment) {
+  using T = TypeParam;
+  for (const auto& [rows, in, out] : {std::array<int64_t, 3>{17, 16, 24}, {9, 7, 5}}) {
+    auto x = this->template both<T>(random_values(rows * in, 1)),
+         w = this->template both<T>(random_values(in * out, 2)),
+         bias = this->template both<T>(random_values(out, 3)),
+         dy = this->template both<T>(random_values(rows * out, 4)),
+         y = this->template both<T>(Doubles(rows * out, 9)),
+         dx = this->template both<T>(Doubles(rows * in, 9));
+    auto dw = this->template both<float>(Doubles(in * out, 9)),
+         db = this->template both<float>(Doubles(out, 9));
+    this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+      op.linear_forward(c, at(x), at(w), at(bias), at(y), rows, in, out);
+      op.linear_backward_input(c, at(dy), at(w), at(dx), rows, in, out);
+      op.linear_backward_weight(c, at(x), at(dy), at(dw), at(db), rows, in, out);
+    });
+    EXPECT_LT(this->difference(y), 2 * kTolerance<T>);
+    EXPECT_LT(this->difference(dx), 2 * kTolerance<T>);
+    EXPECT_LT(this->difference(dw), kTolerance<T>);
+    EXPECT_LT(this->difference(db), kTolerance<float>);
+  }
+}
+
+TYPED_TEST(TypedGpuOperators, LayerNorms) {
+  using T = TypeParam;
+  const int64_t rows = 21, width = 40;
+  auto x = this->template both<T>(random_values(rows * width, 1)),
+       weight = this->template both<T>(random_values(width, 2)),
+       bias = this->template both<T>(random_values(width, 3)),
+       dy = this->template both<T>(random_values(rows * width, 4)),
+       y = this->template both<T>(Doubles(rows * width)),
+       dx = this->template both<T>(random_values(rows * width, 5));
+  auto mean = this->template both<float>(Doubles(rows)), rstd = this->template both<float>(Doubles(rows)),
+       dweight = this->template both<float>(Doubles(width)),
+       dbias = this->template both<float>(Doubles(width));
+  this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+    op.layer_norm_forward(c, at(x), at(weight), at(bias), at(y), at(mean), at(rstd), rows, width, 1e-5f);
+    op.layer_norm_backward(c, at(x), at(weight), at(mean), at(rstd), at(dy), at(dx), true, at(dweight),
+                           at(dbias), rows, width);
+  });
+  for (auto* each : {&y, &dx}) EXPECT_LT(this->difference(*each), kTolerance<T>);
+  for (auto* each : {&mean, &rstd, &dweight, &dbias}) EXPECT_LT(this->difference(*each), kTolerance<float>);
+}
+
+TYPED_TEST(TypedGpuOperators, EmbeddingsOfAPartOfTheVocabulary) {
+  using T = TypeParam;
+  const int64_t rows = 70, width = 24, tokens = 35;
+  const ops::VocabularyRange own{20, 300};
+  std::vector<int32_t> ids(rows);
+  for (int64_t i = 0; i < rows; ++i) ids[i] = static_cast<int32_t>(i % 3 == 0 ? 25 : i * 37 % 400);
+  Both<int32_t> token(ids, this->upload(ids));
+  auto wte = this->template both<T>(random_values(own.count * width, 1)),
+       wpe = this->template both<T>(random_values(tokens * width, 2)),
+       y = this->template both<T>(Doubles(rows * width)), z = this->template both<T>(Doubles(rows * width)),
+       dy = this->template both<T>(random_values(rows * width, 3));
+  auto dwte = this->template both<float>(random_values(own.count * width, 4)),
+       dwpe = this->template both<float>(random_values(tokens * width, 5));
+  this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+    op.split_embedding_forward(c, at(token), at(wte), own, at(y), rows, width);
+    op.position_forward(c, at(y), at(wpe), at(z), 5, rows, tokens, width);
+    op.position_backward(c, at(dy), at(dwpe), 5, rows, tokens, width);
+    op.split_embedding_backward(c, at(token), at(dy), own, at(dwte), rows, width);
+  });
+  EXPECT_TRUE(this->same_bits(y));
+  EXPECT_TRUE(this->same_bits(z));
+  EXPECT_LT(this->difference(dwpe), kTolerance<float>);
+  EXPECT_LT(this->difference(dwte), kTolerance<float>);
+}
+
+TYPED_TEST(TypedGpuOperators, Elements) {
+  using T = TypeParam;
+  const int64_t n = 1003;
+  for (const auto activation : {ops::Activation::gelu_tanh, ops::Activation::gelu_erf, ops::Activation::relu,
+                                ops::Activation::tanh}) {
+    auto x = this->template both<T>(random_values(n, 1)), y = this->template both<T>(Doubles(n)),
+         dy = this->template both<T>(random_values(n, 2)), dx = this->template both<T>(Doubles(n));
+    this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+      op.activation_forward(c, activation, at(x), at(y), n);
+      op.activation_backward(c, activation, at(x), at(dy), at(dx), n);
+    });
+    EXPECT_LT(this->difference(y), kTolerance<T>);
+    EXPECT_LT(this->difference(dx), kTolerance<T>);
+  }
+}
+
+TYPED_TEST(TypedGpuOperators, DropoutDropsTheSameElements) {
+  using T = TypeParam;
+  const int64_t rows = 30, width = 33;
+  const ops::Dropout dropout{.probability = 0.3f, .key = {1, 2}, .first = 7};
+  auto x = this->template both<T>(random_values(rows * width, 1)),
+       y = this->template both<T>(Doubles(rows * width)), sum = this->template both<T>(Doubles(rows * width)),
+       residual = this->template both<T>(random_values(rows * width, 2)),
+       bias = this->template both<T>(random_values(width, 3));
+  this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+    op.dropout(c, dropout, at(x), at(y), rows * width);
+    op.add_dropout(c, dropout, at(residual), at(x), at(bias), at(sum), rows, width);
+  });
+  EXPECT_TRUE(this->same_bits(y));
+  EXPECT_LT(this->difference(sum), kTolerance<T>);
+}
+
+TYPED_TEST(TypedGpuOperators, RotaryTurnsAndTurnsBack) {
+  using T = TypeParam;
+  const ops::RotaryShape shape{.batch = 2, .tokens = 9, .heads = 3, .head_size = 16, .dims = 8};
+  auto qkv = this->template both<T>(random_values(2 * 9 * 3 * 3 * 16, 1));
+  this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+    op.rotary(c, shape, at(qkv), false);
+  });
+  EXPECT_LT(this->difference(qkv), kTolerance<T>);
+  this->on_both(
+      [&](const Operators<T>& op, const device::Context& c, auto at) { op.rotary(c, shape, at(qkv), true); });
+  EXPECT_LT(this->difference(qkv), kTolerance<T>);
+}
+
+TYPED_TEST(TypedGpuOperators, AttentionBothWaysWithLengthsAndCausalWithDropout) {
+  using T = TypeParam;
+  const std::vector<int32_t> of_sequences{13, 9};
+  Both<int32_t> lengths(of_sequences, this->upload(of_sequences));
+  for (const bool causal : {true, false}) {
+    ops::AttentionShape shape;
+    shape.batch = 2, shape.tokens = 13, shape.heads = 2, shape.head_size = 24;
+    shape.scale = 0.2f, shape.causal = causal;
+    if (causal) shape.dropout = {.probability = 0.2f, .key = {5, 6}, .first = 0};
+    const int64_t elements = 2 * 13 * 2 * 24;
+    auto qkv = this->template both<T>(random_values(3 * elements, 1)),
+         out = this->template both<T>(Doubles(elements)),
+         dout = this->template both<T>(random_values(elements, 2)),
+         dqkv = this->template both<T>(Doubles(3 * elements));
+    auto lse = this->template both<float>(Doubles(2 * 2 * 13));
+    this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+      ops::AttentionShape own = shape;
+      if (!causal) own.lengths = at(lengths);
+      op.attention_forward(c, own, at(qkv), at(out), at(lse));
+      op.attention_backward(c, own, at(qkv), at(out), at(lse), at(dout), at(dqkv));
+    });
+    EXPECT_LT(this->difference(out), 2 * kTolerance<T>);
+    EXPECT_LT(this->difference(lse), 2 * kTolerance<T>);
+    EXPECT_LT(this->difference(dqkv), 4 * kTolerance<T>);
+  }
+}
+
+TYPED_TEST(TypedGpuOperators, AnUpdateOfParameters) {
+  using T = TypeParam;
+  const int64_t n = 517;
+  auto gradient = this->template both<float>(random_values(n, 1)),
+       master = this->template both<float>(random_values(n, 2)),
+       first = this->template both<float>(random_values(n, 3)),
+       second = this->template both<float>(Doubles(n, 0.5));
+  auto parameter = this->template both<T>(Doubles(n));
+  auto squares = this->template both<double>(Doubles(3));
+  const ops::AdamW settings{.learning_rate = 0.01f, .weight_decay = 0.1f, .gradient_scale = 0.5f, .step = 3};
+  this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+    op.sum_of_squares(c, at(gradient), n, 200, at(squares));
+    op.adamw(c, settings, at(gradient), at(master), at(first), at(second), at(parameter), n);
+    op.convert(c, at(master), at(parameter), n);
+    op.add(c, at(first), at(second), at(first), n);
+  });
+  EXPECT_TRUE(this->same_bits(squares));
+  for (auto* each : {&master, &first, &second}) EXPECT_LT(this->difference(*each), kTolerance<float>);
+  EXPECT_LT(this->difference(parameter), kTolerance<T>);
+}
+
+using Fp32GpuOperators = TypedGpuOperators<float>;
+
+TEST_F(Fp32GpuOperators, TheHeadAndItsLoss) {
+  const int64_t rows = 11, width = 20, vocabulary = 37;
+  std::vector<int32_t> targets(rows);
+  for (int64_t i = 0; i < rows; ++i) targets[i] = static_cast<int32_t>(i == 4 ? -1 : i * 5 % vocabulary);
+  Both<int32_t> target(targets, upload(targets));
+  auto x = both<float>(random_values(rows * width, 1)), w = both<float>(random_values(vocabulary * width, 2)),
+       bias = both<float>(random_values(vocabulary, 3)), logits = both<float>(Doubles(rows * vocabulary)),
+       dx = both<float>(Doubles(rows * width)), dw = both<float>(random_values(vocabulary * width, 4)),
+       db = both<float>(random_values(vocabulary, 5));
+  auto loss = both<double>(Doubles(rows));
+  on_both([&](const Operators<float>& op, const device::Context& c, auto at) {
+    op.head_forward(c, at(x), at(w), at(bias), at(logits), rows, width, vocabulary);
+    op.cross_entropy(c, at(logits), at(target), at(loss), rows, vocabulary, 0.25f);
+    op.head_backward(c, at(logits), at(x), at(w), at(dx), at(dw), at(db), true, rows, width, vocabulary);
+  });
+  for (auto* each : {&logits, &dx, &dw, &db}) EXPECT_LT(difference(*each), 4 * kTolerance<float>);
+  EXPECT_LT(difference(loss), kTolerance<float>);
+}
+
+TEST_F(Fp32GpuOperators, RandomNumbersAreTheCpus) {
+  auto y = both<float>(Doubles(1001));
+  on_both([&](const Operators<float>& op, const device::Context& c, auto at) {
+    op.normal(c, {3, 4}, 5, 0.02f, at(y), 1001);
+  });
+  EXPECT_TRUE(same_bits(y));
+}
+
+// ---- Preparing
+
+TEST_F(GpuOperators, WhatWasNotPreparedIsNamed) {
+  const auto& op = cuda::operators<float>();
+  const device::Memory memory = device->allocate(1 << 16).take();
+  float* const x = memory.as<float>();
+  const auto refusal = [&](auto&& use) {
+    use();
+    return queue->status();
+  };
+  op.add(*compute, x, x + 64, x + 128, 64);
+  compute->end_preparing();
+  op.add(*compute, x, x + 64, x + 128, 64);
+  EXPECT_TRUE(queue->drain().ok()) << queue->status().message();
+  EXPECT_TRUE(fails_with(refusal([&] { op.convert(*compute, x, x + 64, 64); }), Code::internal_error,
+                         "kernel loom_convert_fp32 with 0 bytes of shared memory was not prepared"));
+  queue = new_queue();
+}
+
+TEST_F(GpuOperators, ScratchMemoryIsWhatWasPrepared) {
+  const auto& op = cuda::operators<float>();
+  const device::Memory memory = device->allocate(1 << 16).take();
+  float* const x = memory.as<float>();
+  const auto turn = [&](int64_t tokens) {
+    op.rotary(*compute, {.batch = 1, .tokens = tokens, .heads = 1, .head_size = 8, .dims = 8}, x, false);
+  };
+  turn(16);
+  compute->end_preparing();
+  turn(16);
+  turn(8);
+  EXPECT_TRUE(queue->drain().ok()) << queue->status().message();
+  turn(17);
+  EXPECT_TRUE(fails_with(queue->status(), Code::internal_error,
+                         "an operator needs 544 bytes of scratch memory, 512 were prepared"));
+  queue = new_queue();
+}
+
+// ---- A model
+
+/// y = norm(x·w1 + b1)·w2, its loss's gradient dy given, and a step of AdamW on w1: on one device.
+template <typename T>
+struct TinyModel {
+  static constexpr int64_t kRows = 24, kIn = 16, kHidden = 32, kOut = 8;
+  T *x, *w1, *b1, *w2, *h, *n, *y, *dy, *dn, *dh, *gain, *shift;
+  float *mean, *rstd, *dw1, *db1, *dw2, *dgain, *dshift, *master, *first, *second;
+
+  void step(const Operators<T>& op, const device::Context& c, int64_t number) const {
+    op.linear_forward(c, x, w1, b1, h, kRows, kIn, kHidden);
+    op.layer_norm_forward(c, h, gain, shift, n, mean, rstd, kRows, kHidden, 1e-5f);
+    op.linear_forward(c, n, w2, nullptr, y, kRows, kHidden, kOut);
+    op.linear_backward_input(c, dy, w2, dn, kRows, kHidden, kOut);
+    op.linear_backward_weight(c, n, dy, dw2, nullptr, kRows, kHidden, kOut);
+    op.layer_norm_backward(c, h, gain, mean, rstd, dn, dh, false, dgain, dshift, kRows, kHidden);
+    op.linear_backward_weight(c, x, dh, dw1, db1, kRows, kIn, kHidden);
+    const ops::AdamW settings{.learning_rate = 0.01f, .step = number};
+    op.adamw(c, settings, dw1, master, first, second, w1, kIn * kHidden);
+  }
+};
+
+TYPED_TEST(TypedGpuOperators, ATinyModelTrainsAsOnTheCpu) {
+  using T = TypeParam;
+  using Tiny = TinyModel<T>;
+  constexpr int64_t rows = Tiny::kRows, in = Tiny::kIn, hidden = Tiny::kHidden, out = Tiny::kOut;
+  const auto of = [&](int64_t count, uint32_t seed) {
+    return this->template both<T>(random_values(count, seed, 0.5));
+  };
+  const auto sums = [&](int64_t count) { return this->template both<float>(Doubles(count)); };
+  auto x = of(rows * in, 1), w1 = of(in * hidden, 2), b1 = of(hidden, 3), w2 = of(hidden * out, 4),
+       h = of(rows * hidden, 5), n = of(rows * hidden, 6), y = of(rows * out, 7), dy = of(rows * out, 8),
+       dn = of(rows * hidden, 9), dh = of(rows * hidden, 10), gain = of(hidden, 11), shift = of(hidden, 12);
+  auto mean = sums(rows), rstd = sums(rows), dw1 = sums(in * hidden), db1 = sums(hidden),
+       dw2 = sums(hidden * out), dgain = sums(hidden), dshift = sums(hidden), first = sums(in * hidden),
+       second = sums(in * hidden), master = this->template both<float>(doubles(w1.values()));
+  this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+    const Tiny model{at(x),   at(w1),    at(b1),     at(w2),     at(h),     at(n),     at(y),   at(dy),
+                     at(dn),  at(dh),    at(gain),   at(shift),  at(mean),  at(rstd),  at(dw1), at(db1),
+                     at(dw2), at(dgain), at(dshift), at(master), at(first), at(second)};
+    for (int64_t number = 1; number <= 5; ++number) {
+      model.step(op, c, number);
+      if (number == 1 && c.compute != nullptr) c.compute->end_preparing();
+    }
+  });
+  EXPECT_LT(this->difference(y), 4 * kTolerance<T>);
+  EXPECT_LT(this->difference(w1), 4 * kTolerance<T>);
+  EXPECT_LT(this->difference(dw1), 4 * kTolerance<T>);
+}
+
+}  // namespace
+}  // namespace loom::testing

@@ -1,0 +1,93 @@
+#include "device/transfer.h"
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+
+#include "device/host.h"
+#include "loom/device/fakes.h"
+#include "support.h"
+
+namespace loom::testing {
+namespace {
+
+using device::Transfer;
+
+class Transfers : public OnFakeDevice {
+ protected:
+  static std::vector<uint8_t> numbered(int64_t bytes) {
+    std::vector<uint8_t> values(static_cast<size_t>(bytes));
+    std::iota(values.begin(), values.end(), uint8_t{1});
+    return values;
+  }
+  static Transfer::Source from(const std::vector<uint8_t>& values) {
+    return [&values](int64_t offset, std::span<std::byte> piece) {
+      std::memcpy(piece.data(), values.data() + offset, piece.size());
+      return Status();
+    };
+  }
+  static Transfer::Sink into(std::vector<uint8_t>& values) {
+    return [&values](int64_t offset, std::span<const std::byte> piece) {
+      std::memcpy(values.data() + offset, piece.data(), piece.size());
+      return Status();
+    };
+  }
+};
+
+TEST_F(Transfers, ThereAndBackInPieces) {
+  for (const int64_t bytes : {1, 63, 64, 65, 128, 1000}) {
+    const std::vector<uint8_t> values = numbered(bytes);
+    const device::Memory memory = device->allocate(bytes).take();
+    Transfer transfer = Transfer::create(*device, *queue, 64).take();
+    ASSERT_TRUE(transfer.upload(memory.data(), bytes, from(values)).ok());
+    std::vector<uint8_t> back(values.size());
+    ASSERT_TRUE(transfer.download(memory.data(), bytes, into(back)).ok());
+    EXPECT_EQ(back, values) << bytes;
+  }
+}
+
+TEST_F(Transfers, OfTheHostToo) {
+  device::Host host(device::Host::Queues::on_threads);
+  const auto host_queue = host.make_queue().take();
+  const std::vector<uint8_t> values = numbered(1000);
+  const device::Memory memory = host.allocate(1000).take();
+  Transfer transfer = Transfer::create(host, *host_queue, 64).take();
+  ASSERT_TRUE(transfer.upload(memory.data(), 1000, from(values)).ok());
+  std::vector<uint8_t> back(values.size());
+  ASSERT_TRUE(transfer.download(memory.data(), 1000, into(back)).ok());
+  EXPECT_EQ(back, values);
+}
+
+TEST_F(Transfers, ABufferIsNotFilledWhileItIsCopied) {
+  const std::vector<uint8_t> values = numbered(256);
+  const device::Memory memory = device->allocate(256).take();
+  Transfer transfer = Transfer::create(*device, *queue, 64).take();
+  std::atomic<int> given{0};
+  fake.hold_stream(cuda_queue(*queue).stream(), 1);
+  std::thread uploading([&] {
+    const Status done = transfer.upload(memory.data(), 256, [&](int64_t offset, std::span<std::byte> piece) {
+      // The piece that had this buffer before is on the device.
+      if (++given > 2) {
+        const int64_t before = offset - 128;
+        EXPECT_EQ(std::memcmp(fake.bytes_behind(memory.data() + before), values.data() + before, 64), 0);
+      }
+      return from(values)(offset, piece);
+    });
+    EXPECT_TRUE(done.ok()) << done.message();
+  });
+  while (given.load() < 2) std::this_thread::yield();
+  fake.hold_stream(cuda_queue(*queue).stream(), 0);
+  uploading.join();
+  EXPECT_EQ(download(memory.as<uint8_t>(), 256), values);
+}
+
+TEST_F(Transfers, WhatASourceOrASinkSaysEndsThem) {
+  const device::Memory memory = device->allocate(256).take();
+  Transfer transfer = Transfer::create(*device, *queue, 64).take();
+  const auto refuse = [](int64_t, auto) { return fail(Code::disk_full, "no more"); };
+  EXPECT_TRUE(fails_with(transfer.upload(memory.data(), 256, refuse), Code::disk_full, "no more"));
+  EXPECT_TRUE(fails_with(transfer.download(memory.data(), 256, refuse), Code::disk_full, "no more"));
+}
+
+}  // namespace
+}  // namespace loom::testing
