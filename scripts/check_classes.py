@@ -19,6 +19,8 @@ EXCEPTIONS = {
     "weft::Settings": "one member for each setting",
     "weft::device::cuda::Driver": "one function for each of the CUDA driver's that Weft calls",
     "weft::nccl::Config": "NCCL's own structure, member for member",
+    "loom::ops::Operators": "a table: one member for each operator",
+    "loom::cuda::AttentionArguments": "what a kernel is called with, member for member",
     "loom::model::ModelSpec": "one member for each choice that makes a model",
     "loom::model::FamilyKeys": "one member for each key of config.json",
     "loom::program::Job": "one member for each thing that determines a program",

@@ -23,6 +23,34 @@ namespace {
 constexpr uint64_t kFirstTurnBytes = 64 << 10;  // takes about as long as a thread to wake up
 constexpr int kFirstTurns = 64;                 // so do these
 
+// A short call on an idle stream is tried here and now: where the peers' messages come soon, no other thread
+// has to wake up for it. Where ranks share cores, the peers need this one.
+bool may_try(const RunEnvironment& environment, Context& context, const Call& call)
+    WEFT_REQUIRES(context_lock) {
+  return !environment.oversubscribed && !context.sleepers().any_waiting() && call.stream->idle();
+}
+
+void begin_here(Context& context, Operation& op) WEFT_REQUIRES(context_lock) {
+  op.call.stream = nullptr;
+  context.start(op);
+  for (int turns = kFirstTurns; turns > 0 && !op.end.finished.load() && !context.lock_is_wanted(); --turns)
+    context.turn();
+}
+
+// An operation of the stream that was started outside of it: the stream counts its end, or has it from now
+// on.
+void hand_to_stream(Context& context, Operation* op, const Call& call, BoundOperation& bound, bool traced)
+    WEFT_REQUIRES(context_lock) {
+  if (op->end.finished.load(std::memory_order_acquire)) {
+    call.stream->count_ended(op->end.status);
+    return bound.keep_or_release(*op, traced);
+  }
+  op->call.stream = call.stream;
+  call.stream->adopt(op, Stream::new_batch());
+  context.operations().release(op);
+  if (!context.sleepers().any_waiting()) context.waiting().wake_progress();
+}
+
 transport::Counters since(const transport::Transport* t, const transport::Counters& before) {
   transport::Counters c = t ? t->counters() : transport::Counters{};
   c.messages_sent -= before.messages_sent;
@@ -184,42 +212,17 @@ Result<Operation*> Communicator::begin(const Call& call, std::shared_ptr<const v
   return true;
 }
 
-// A short call on an idle stream is tried here and now: where the peers' messages come soon, no other thread
-// has to wake up for it. Where ranks share cores, the peers need this one.
-bool Communicator::may_try(const Call& call) const {
-  return !environment_.oversubscribed && !context_->sleepers().any_waiting() && call.stream->idle();
-}
-
 // A call on a stream that is like the last one; false: it is not, and nothing has happened.
 bool Communicator::repeat_on_stream(const Call& call) {
-  if (!failure().ok() || !bound_.serves(call, operations_.streak()) || !may_try(call)) return false;
+  if (!failure().ok() || !bound_.serves(call, operations_.streak()) ||
+      !may_try(environment_, *context_, call))
+    return false;
   Operation& op =
       bound_.begin(call, operations_.next_collective(call.collective, call.root), recorder_.next());
   op.record->on_stream = true;
   if (run_alone(*context_, op)) call.stream->count_ended(Status());
-  else hand_to_stream(bound_.forget(), call);
+  else hand_to_stream(*context_, bound_.forget(), call, bound_, environment_.trace != nullptr);
   return true;
-}
-
-void Communicator::try_on_stream(Operation* op, const Call& call) {
-  op->call.stream = nullptr;
-  context_->start(*op);
-  for (int turns = kFirstTurns; turns > 0 && !op->end.finished.load() && !context_->lock_is_wanted(); --turns)
-    context_->turn();
-  hand_to_stream(op, call);
-}
-
-// An operation of the stream that was started outside of it: the stream counts its end, or has it from now
-// on.
-void Communicator::hand_to_stream(Operation* op, const Call& call) {
-  if (op->end.finished.load(std::memory_order_acquire)) {
-    call.stream->count_ended(op->end.status);
-    return bound_.keep_or_release(*op, environment_.trace);
-  }
-  op->call.stream = call.stream;
-  call.stream->adopt(op, Stream::new_batch());
-  context_->operations().release(op);
-  if (!context_->sleepers().any_waiting()) context_->waiting().wake_progress();
 }
 
 Status Communicator::run(const Call& call) {
@@ -233,8 +236,9 @@ Status Communicator::run(const Call& call) {
   if (!tables) return tables.status();
   Operation* const op = enroll(call, **tables);
   if (call.stream) {
-    if (plain && op->tables->fast && may_try(call)) {
-      try_on_stream(op, call);
+    if (plain && op->tables->fast && may_try(environment_, *context_, call)) {
+      begin_here(*context_, *op);
+      hand_to_stream(*context_, op, call, bound_, environment_.trace != nullptr);
       return {};
     }
     call.stream->push(op, Stream::new_batch());

@@ -141,11 +141,7 @@ class Communicator {
 
  private:
   inline bool repeat(Lock& lock, const Call& call, Status& outcome) WEFT_REQUIRES(context_lock);
-  /// Whether a call on its stream may be tried here and now.
-  bool may_try(const Call& call) const WEFT_REQUIRES(context_lock);
   bool repeat_on_stream(const Call& call) WEFT_REQUIRES(context_lock);
-  void try_on_stream(Operation* op, const Call& call) WEFT_REQUIRES(context_lock);
-  void hand_to_stream(Operation* op, const Call& call) WEFT_REQUIRES(context_lock);
   Status wait_and_keep(Lock& lock, Operation* op) WEFT_REQUIRES(context_lock);
 
   std::shared_ptr<Context> context_;
