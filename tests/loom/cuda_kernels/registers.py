@@ -13,6 +13,9 @@ from pathlib import Path
 # packs (layer_norm.h), and the angles' cosines for any argument.
 LOCAL = {"loom_layer_norm_forward": 64, "loom_layer_norm_backward": 128, "loom_layer_norm_backward_wide": 256, "loom_rotary_turns": 40}
 
+# Spills of kernels whose blocks need more shared memory than a multiprocessor of that GPU has, so that no launch succeeds.
+NEVER_RUN = {("loom_attention_forward_bf16_256", "sm_75"), ("loom_attention_backward_keys_fp16_128", "sm_75")}
+
 
 def read(log):
     """{(kernel, GPU): (registers, local bytes, spilled bytes)} of a log."""
@@ -54,12 +57,14 @@ def main():
             registers, local, spilled = kernels[name, gpu]
             cells.append(f"{registers}" + (f" + {local} B" if local else ""))
             allowed = LOCAL.get(re.sub(r"_(fp32|bf16|fp16)$", "", name), 0)
+            if (name, gpu) in NEVER_RUN:
+                continue
             if spilled:
                 wrong.append(f"{name} spills {spilled} bytes on {gpu}")
             elif local > allowed:
                 wrong.append(f"{name} has {local} bytes of local memory on {gpu}, {allowed} are known")
         print(f"{name:{width}}  " + "  ".join(f"{cell:>9}" for cell in cells))
-    print("\n".join(wrong) if wrong else f"{len(kernels)} kernels, none of which spills")
+    print("\n".join(wrong) if wrong else f"{len(kernels)} kernels, none of which spills where it can run")
     return 1 if wrong or not kernels else 0
 
 
