@@ -1,8 +1,8 @@
 // Philox4x32-10: random numbers as a function of a key and a counter, with no state (Salmon et al., "Parallel
 // Random Numbers: As Easy as 1, 2, 3", SC 2011). What is drawn for an element depends only on the key and on
 // the element's own number, so any split of the work and any recomputation see the same draw. The functions
-// are static: files for several instruction sets include them, and none may take another's copy. Kernels of GPUs
-// have them, too.
+// are static: files for several instruction sets include them, and none may take another's copy. Kernels of
+// GPUs have them, too.
 #pragma once
 
 #include <cstdint>

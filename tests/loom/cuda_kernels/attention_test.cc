@@ -30,7 +30,7 @@ struct Case {
       case Variant::causal: s.batch = 1, s.heads = 2; break;
       case Variant::padded: pad(); break;
       case Variant::window: s.window = 21, s.batch = 1; break;
-      case Variant::alibi: s.alibi = true, s.heads = 3, s.batch = 1; break;
+      case Variant::alibi: s.alibi = true, s.heads = 4, s.batch = 1; break;
       case Variant::dropout: s.tokens = (tokens + 3) / 4 * 4, drop(1000); break;
       case Variant::dropout_of_odd_rows: s.tokens = tokens | 1, drop(1001); break;
       case Variant::tensor_rank:
@@ -163,7 +163,7 @@ TYPED_TEST(AttentionKernels, Head64) { check<TypeParam>(Variant::causal, 64, 139
 TYPED_TEST(AttentionKernels, Head96) { check<TypeParam>(Variant::causal, 96, 133, kEverySeed); }
 TYPED_TEST(AttentionKernels, Head128) { check<TypeParam>(Variant::causal, 128, 133, kEverySeed); }
 TYPED_TEST(AttentionKernels, Head256) { check<TypeParam>(Variant::causal, 256, 67, kEverySeed); }
-TYPED_TEST(AttentionKernels, Padded) { check<TypeParam>(Variant::padded, 64, 77, kEverySeed); }
+TYPED_TEST(AttentionKernels, Padded) { check<TypeParam>(Variant::padded, 64, 125, kEverySeed); }
 TYPED_TEST(AttentionKernels, Window) { check<TypeParam>(Variant::window, 64, 131, {0, 3}); }
 TYPED_TEST(AttentionKernels, Alibi) { check<TypeParam>(Variant::alibi, 64, 70, {1, 2}); }
 TYPED_TEST(AttentionKernels, Dropout) { check<TypeParam>(Variant::dropout, 64, 70, {2, 3}); }
@@ -177,11 +177,11 @@ TYPED_TEST(AttentionKernels, EveryVariantOfLargeHeads) {
 }
 TYPED_TEST(AttentionKernels, ASequenceOfLengthZeroGetsZeros) {
   Case c(Variant::padded, 64, 70);
-  c.lengths = {0, 70};
+  c.lengths = {0, 1}, c.shape.dropout = {};
   const size_t each = 70 * 64;
   const auto qkv = as<TypeParam>(random_values(2 * 3 * each, 1)),
              dout = as<TypeParam>(random_values(2 * each, 2));
-  for (const unsigned seed : kEverySeed) {
+  for (unsigned seed = 0; seed < 24; ++seed) {  // rarely seen: a copy between two operations of another warp
     const Outputs outputs = on_emulator(c.shape, qkv, dout, seed);
     for (size_t i = 0; i < each; ++i) ASSERT_EQ(outputs.out[i], 0) << i;
     for (size_t i = 0; i < 3 * each; ++i) ASSERT_EQ(outputs.dqkv[i], 0) << i;

@@ -102,7 +102,8 @@ TEST(TokenOrderKernels, SortStably) {
         {257, {0, 255}, 255},
         {300, {0, 256}, 256},
         {700, {0, 70000}, 70000},
-        {300, {10, 30}, 60}}) {
+        {300, {10, 30}, 60},
+        {1100, {0, 300}, 300}}) {
     const std::vector<int32_t> token = tokens_of(rows, vocabulary, 5);
     std::vector<int32_t> wanted(token.size());
     std::iota(wanted.begin(), wanted.end(), 0);
@@ -121,6 +122,7 @@ TYPED_TEST(EmbeddingKernel, GradientIsTheCpus) {
         {33, 77, {0, 1}, 1},
         {200, 24, {0, 9}, 9},
         {150, 16, {5, 9}, 20},
+        {30, 16, {5, 9}, 20},
         {90, 2056, {0, 3}, 3}}) {
     std::vector<int32_t> token = tokens_of(rows, vocabulary, 6);
     const Doubles dy = held<T>(random_values(rows * width, 1)),

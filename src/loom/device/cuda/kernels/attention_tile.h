@@ -59,7 +59,7 @@ LOOM_DEVICE void load_tile(const AttentionArguments& a, const HeadSlice<const ty
 
 /// Writes a warp's sums, times `factor[m][half]`, to its 16 · kRowTiles rows of an array, from row `first`
 /// and column `column` of the head on. `tile` is the same rows' place in shared memory, which only this warp
-/// uses.
+/// uses: a barrier has been since its last use.
 template <typename Tiles, int row_tiles, int n>
 LOOM_DEVICE void store_rows(const AttentionArguments& a, const float (&sums)[row_tiles][n][4],
                             const float (&factor)[row_tiles][2], const HeadSlice<typename Tiles::Element>& to,
@@ -67,7 +67,6 @@ LOOM_DEVICE void store_rows(const AttentionArguments& a, const float (&sums)[row
   using T = typename Tiles::Element;
   constexpr int kChunk = 16 / static_cast<int>(sizeof(T)), kChunks = n * 8 / kChunk, kRows = 16 * row_tiles;
   const int lane = static_cast<int>(lane_index()), g = lane / 4, t = lane % 4;
-  warp_barrier();  // all lanes have read what was in `tile`
 #pragma unroll
   for (int m = 0; m < row_tiles; ++m)
 #pragma unroll
