@@ -24,7 +24,7 @@ for library in libfabric1 libpmix2; do
   grep -q "$library" <<< "$(dpkg-deb --field "$package" Recommends)" || fail "does not recommend $library"
 done
 contents=$(dpkg-deb --contents "$package" | awk '{ print $6 }')
-for file in include/weft/weft.h include/weft/weft_mpi.h bin/weft_run bin/all_reduce_perf libweft.so.0 libweft.a libnccl-net-weft.so weft-nccl/libnccl.so.2 weft.pc \
+for file in include/weft/weft.h include/weft/weft_cuda.h include/weft/weft_mpi.h bin/weft_run bin/all_reduce_perf libweft.so.0 libweft.a libnccl-net-weft.so weft-nccl/libnccl.so.2 weft.pc \
   weft-config.cmake doc/weft/{changelog.gz,copyright,README.md,docs/reference/c-api.md,examples/train.cc} "${loom_files[@]}"; do
   grep -q "/usr/.*$file\$" <<< "$contents" || fail "does not hold $file"
 done
