@@ -2,6 +2,8 @@
 // by a socket pair between any two, over which they tell each other how far they are.
 #pragma once
 
+#include <poll.h>
+
 #include <algorithm>
 #include <map>
 
@@ -32,10 +34,10 @@ class Rank {
     ASSERT_EQ(::recv(channels_[rank], data, bytes, MSG_WAITALL), static_cast<ssize_t>(bytes))
         << "process " << rank << " ended";
   }
-  /// Whether a rank has told something that has not been heard yet: so that a process can poll until then.
-  bool has_been_told(int rank) const {
-    char byte;
-    return ::recv(channels_[rank], &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+  /// Whether a rank has told something that has not been heard yet, or does within so many ms.
+  bool has_been_told(int rank, int within_ms = 0) const {
+    pollfd channel{channels_[rank], POLLIN, 0};
+    return ::poll(&channel, 1, within_ms) == 1;
   }
   /// Returns when all of `ranks` are here, too.
   void meet(const std::vector<int>& ranks) {
