@@ -21,6 +21,11 @@ Result<Transfer> Transfer::create(Device& device, Queue& queue, int64_t buffer_b
   return transfer;
 }
 
+Transfer::~Transfer() {
+  for (const Buffer& buffer : buffers_)
+    if (buffer.copied != nullptr) (void)buffer.copied->wait();
+}
+
 Status Transfer::upload(void* to, int64_t bytes, const Source& source) {
   const int64_t most = buffers_[0].memory.bytes();
   for (int64_t offset = 0, turn = 0; offset < bytes; offset += most, ++turn) {

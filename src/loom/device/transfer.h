@@ -20,6 +20,10 @@ class Transfer {
 
   /// Keeps two buffers of so many bytes. Device and queue outlive it. Errors: out_of_memory.
   static Result<Transfer> create(Device& device, Queue& queue, int64_t buffer_bytes);
+  /// Returns when the copies that are queued have left the buffers.
+  ~Transfer();
+  Transfer(Transfer&&) = default;
+  Transfer& operator=(Transfer&&) = delete;
 
   /// Copies to [to, to + bytes) of the device what the source gives. Returns when the source has given all;
   /// the last copies are queued. Errors: the source's, the queue's.
@@ -31,7 +35,7 @@ class Transfer {
  private:
   struct Buffer {
     Memory memory;
-    std::unique_ptr<Event> copied;
+    std::unique_ptr<Event> copied;  // null once the transfer is moved from
   };
   explicit Transfer(Queue& queue) : queue_(&queue) {}
 

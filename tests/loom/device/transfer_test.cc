@@ -1,6 +1,7 @@
 #include "device/transfer.h"
 
 #include <atomic>
+#include <functional>
 #include <numeric>
 #include <thread>
 
@@ -79,6 +80,47 @@ TEST_F(Transfers, ABufferIsNotFilledWhileItIsCopied) {
   fake.hold_stream(cuda_queue(*queue).stream(), 0);
   uploading.join();
   EXPECT_EQ(download(memory.as<uint8_t>(), 256), values);
+}
+
+/// Ends a transfer whose copies stand still until `let_go` is called. Whether they went on before its end.
+bool ends_after_its_copies(device::Device& device, device::Queue& queue, const device::Memory& memory,
+                           const std::function<void()>& let_go) {
+  std::atomic<bool> is_queued{false}, goes_on{false};
+  std::thread letting_go([&] {
+    while (!is_queued.load()) std::this_thread::yield();
+    for (int turn = 0; turn < 1000; ++turn) std::this_thread::yield();
+    goes_on.store(true);
+    let_go();
+  });
+  {
+    Transfer transfer = Transfer::create(device, queue, 64).take();
+    EXPECT_TRUE(transfer.upload(memory.data(), 128, [](auto...) { return Status(); }).ok());
+    is_queued.store(true);
+  }
+  const bool went_on = goes_on.load();
+  letting_go.join();
+  return went_on;
+}
+
+TEST_F(Transfers, EndAfterTheirCopies) {
+  const device::Memory memory = device->allocate(128).take();
+  fake.hold_stream(cuda_queue(*queue).stream(), 1);
+  EXPECT_TRUE(ends_after_its_copies(*device, *queue, memory,
+                                    [&] { fake.hold_stream(cuda_queue(*queue).stream(), 0); }));
+  EXPECT_TRUE(queue->drain().ok());
+}
+
+TEST_F(Transfers, EndAfterTheirCopiesOnTheHostToo) {
+  device::Host host(device::Host::Queues::on_threads);
+  const auto host_queue = host.make_queue().take();
+  const device::Memory memory = host.allocate(128).take();
+  std::atomic<bool> is_held{true};
+  static_cast<device::HostQueue&>(*host_queue).run([&] {
+    while (is_held.load()) std::this_thread::yield();
+    return Status();
+  });
+  EXPECT_TRUE(ends_after_its_copies(host, *host_queue, memory, [&] { is_held.store(false); }));
+  EXPECT_TRUE(host_queue->drain().ok());
 }
 
 TEST_F(Transfers, WhatASourceOrASinkSaysEndsThem) {
