@@ -32,6 +32,7 @@ class HostEvent final : public Event {
   }
   void reach(uint64_t moment, const Status& status) {
     const std::lock_guard lock(mutex_);
+    if (moment < reached_) return;  // another queue recorded later, and was done before
     reached_ = moment;
     failure_ = status;
     changed_.notify_all();

@@ -121,6 +121,23 @@ TEST(HostQueue, AnyWaitsForAThread) {
   }
 }
 
+TEST(HostQueue, AnEventStaysReachedWhenAnEarlierMomentComesLate) {
+  Host host(Host::Queues::on_threads);
+  const auto event = host.make_event().take();
+  const auto first = host.make_queue().take(), second = host.make_queue().take();
+  std::atomic<bool> let_go{false};
+  host_queue(first).run([&] {
+    while (!let_go.load()) std::this_thread::yield();
+    return fail(Code::system_error, "the earlier moment's");
+  });
+  first->record(*event);
+  second->record(*event);
+  EXPECT_TRUE(second->drain().ok());
+  let_go.store(true);
+  EXPECT_FALSE(first->drain().ok());
+  EXPECT_TRUE(event->wait().ok());  // does not return where the event has gone back to the earlier moment
+}
+
 TEST(Host, GivesAlignedMemoryAndSaysWhatThereIs) {
   Host host;
   const auto memory = host.allocate(3);
