@@ -148,6 +148,23 @@ TEST_F(CudaDevice, AFailedCallStaysWithTheQueueAndNamesTheDevice) {
   EXPECT_TRUE(fails_with(queue->drain(), Code::out_of_memory, "out of memory (CUDA error 2"));
 }
 
+TEST_F(CudaDevice, KeepsTheFirstFailureAndDropsTheRest) {
+  const device::Memory memory = upload(std::vector<uint8_t>(64, 3));
+  const auto before = new_event(), event = new_event();
+  queue->record(*before);
+  fake.fail_after("cuMemsetD8Async", 0, cuda::kOutOfMemory);
+  queue->fill(memory.data(), std::byte(0), 64);  // the first
+  queue->fill(memory.data(), std::byte(1), 64);
+  queue->record(*event);
+  EXPECT_TRUE(fails_with(event->wait(), Code::out_of_memory, "a fill of 64 bytes on CUDA device 0"));
+  EXPECT_TRUE(fails_with(queue->drain(), Code::out_of_memory, "a fill of 64 bytes on CUDA device 0"));
+  EXPECT_TRUE(before->wait().ok());
+  queue = new_queue();
+  EXPECT_EQ(download(memory.as<uint8_t>(), 64), std::vector<uint8_t>(64, 3));
+  queue->record(*event);
+  EXPECT_TRUE(event->wait().ok());
+}
+
 // ---- Kernels
 
 struct ScaleArguments {

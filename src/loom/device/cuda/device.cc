@@ -133,8 +133,10 @@ Event::~Event() {
 
 Status Event::wait() {
   const Scope scope(device_);
-  return check((*cuda::driver())->event_synchronize(handle_),
-               fmt::format("work on {} (cuEventSynchronize)", device_.describe()));
+  const Status reached = check((*cuda::driver())->event_synchronize(handle_),
+                               fmt::format("work on {} (cuEventSynchronize)", device_.describe()));
+  const MutexLock lock(mutex_);
+  return failure_.ok() ? reached : failure_;
 }
 
 // ---- Queue
@@ -164,8 +166,10 @@ void Queue::fill(void* to, std::byte value, int64_t bytes) {
 
 void Queue::record(device::Event& event) {
   const Scope scope(device_);
-  (void)keep(check((*cuda::driver())->event_record(static_cast<Event&>(event).handle(), stream_),
+  auto& own = static_cast<Event&>(event);
+  (void)keep(check((*cuda::driver())->event_record(own.handle(), stream_),
                    fmt::format("a moment on {} (cuEventRecord)", device_.describe())));
+  own.keep(status());
 }
 
 void Queue::wait(const device::Event& event) {

@@ -65,10 +65,17 @@ class Event final : public device::Event {
   ~Event() override;
   Status wait() override;
   EventHandle* handle() const { return handle_; }
+  /// Takes the failure that a queue had when it recorded the event.
+  void keep(const Status& failure) {
+    const MutexLock lock(mutex_);
+    failure_ = failure;
+  }
 
  private:
   Device& device_;
   EventHandle* handle_;
+  Mutex mutex_;
+  Status failure_ LOOM_GUARDED_BY(mutex_);
 };
 
 class Queue final : public device::Queue {
