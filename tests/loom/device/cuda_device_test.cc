@@ -257,6 +257,13 @@ TEST_F(CudaKernels, SharedMemoryBeyond48KiBIsAskedFor) {
   EXPECT_TRUE(fails_with(kernels->find("test_scale", 300 << 10), Code::unsupported, "shared memory"));
 }
 
+TEST_F(CudaKernels, AKernelThatTheDriverDoesNotLoadIsNoMissingName) {
+  fake.fail_after("cuModuleGetFunction", 0, cuda::kOutOfMemory);  // a kernel is loaded when it is looked up
+  EXPECT_TRUE(
+      fails_with(kernels->find("test_scale"), Code::out_of_memory, "kernel test_scale on CUDA device 0"));
+  EXPECT_TRUE(kernels->find("test_scale").ok());
+}
+
 TEST_F(CudaKernels, WhatIsNotInTheImageIsNamed) {
   EXPECT_TRUE(fails_with(kernels->find("no_such_kernel"), Code::internal_error, "no_such_kernel"));
   EXPECT_TRUE(fails_with(cuda::Kernels::load(*device, {}), Code::unsupported, "without nvcc"));

@@ -10,7 +10,8 @@ namespace loom::cuda {
 static_assert(sizeof(DevicePointer) == sizeof(CUdeviceptr) && sizeof(DeviceNumber) == sizeof(CUdevice));
 static_assert(int{kSuccess} == CUDA_SUCCESS && int{kOutOfMemory} == CUDA_ERROR_OUT_OF_MEMORY &&
               int{kNoBinaryForGpu} == CUDA_ERROR_NO_BINARY_FOR_GPU &&
-              int{kUnsupportedPtxVersion} == CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+              int{kUnsupportedPtxVersion} == CUDA_ERROR_UNSUPPORTED_PTX_VERSION &&
+              int{kNotFound} == CUDA_ERROR_NOT_FOUND);
 static_assert(int{kMultiprocessorCount} == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT &&
               int{kUnifiedAddressing} == CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING &&
               int{kComputeCapabilityMajor} == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR &&

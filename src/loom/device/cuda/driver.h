@@ -24,7 +24,13 @@ struct EventHandle;
 struct ModuleHandle;
 struct FunctionHandle;
 
-enum Error : int { kSuccess = 0, kOutOfMemory = 2, kNoBinaryForGpu = 209, kUnsupportedPtxVersion = 222 };
+enum Error : int {
+  kSuccess = 0,
+  kOutOfMemory = 2,
+  kNoBinaryForGpu = 209,
+  kUnsupportedPtxVersion = 222,
+  kNotFound = 500
+};
 
 enum DeviceAttribute : int {
   kMultiprocessorCount = 16,

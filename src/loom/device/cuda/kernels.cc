@@ -58,8 +58,13 @@ Result<Kernel> Kernels::find(const std::string& name, size_t shared_bytes) const
   const Scope scope(device_);
   Kernel kernel{nullptr, name};
   const Driver& d = **driver();
-  for (ModuleHandle* module : modules_)
-    if (kernel.function == nullptr) (void)d.module_get_function(&kernel.function, module, name.c_str());
+  for (ModuleHandle* module : modules_) {
+    const int failed = d.module_get_function(&kernel.function, module, name.c_str());
+    if (failed == kSuccess) break;
+    kernel.function = nullptr;
+    if (failed != kNotFound)
+      return check(failed, fmt::format("kernel {} on {} (cuModuleGetFunction)", name, device_.describe()));
+  }
   if (kernel.function == nullptr)
     return fail(Code::internal_error, "the GPU kernels of this build have none with the name {}", name);
   if (shared_bytes <= kSharedBytesWithoutConsent) return kernel;

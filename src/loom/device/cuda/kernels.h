@@ -46,7 +46,8 @@ class Kernels {
   Kernels& operator=(const Kernels&) = delete;
 
   /// The kernel of that name, which may be launched with up to so many dynamic bytes of shared memory.
-  /// Errors: internal_error if there is none; unsupported if the device's blocks have less.
+  /// Errors: internal_error if there is none; unsupported if the device's blocks have less; the driver's
+  /// where it does not load the kernel.
   Result<Kernel> find(const std::string& name, size_t shared_bytes = 0) const;
 
  private:
