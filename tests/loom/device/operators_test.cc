@@ -310,6 +310,22 @@ TEST_F(GpuOperators, ScratchMemoryIsWhatWasPrepared) {
   queue = new_queue();
 }
 
+TEST_F(GpuOperators, TwoThatShareProductsPrepareEachByItself) {
+  const auto& op = cuda::operators<float>();
+  const device::Memory memory = device->allocate(1 << 16).take();
+  float* const x = memory.as<float>();
+  const auto other = new_queue();
+  const auto second = cuda::Compute::create(*device, *other, *kernels, *products).take();
+  compute->end_preparing();
+  op.linear_forward(*second, x, x + 1024, nullptr, x + 2048, 8, 8, 8);
+  EXPECT_TRUE(other->drain().ok()) << other->status().message();
+  op.linear_forward(*compute, x, x + 1024, nullptr, x + 2048, 8, 8, 8);  // by the plan that `second` made
+  EXPECT_TRUE(queue->drain().ok()) << queue->status().message();
+  op.linear_forward(*compute, x, x + 1024, nullptr, x + 2048, 8, 8, 16);
+  EXPECT_TRUE(fails_with(queue->status(), Code::internal_error, "was not prepared"));
+  queue = new_queue();
+}
+
 // ---- A model
 
 /// y = norm(x·w1 + b1)·w2, its loss's gradient dy given, and a step of AdamW on w1: on one device.

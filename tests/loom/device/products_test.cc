@@ -23,11 +23,12 @@ class ProductsTest : public OnFakeDevice {
   std::unique_ptr<Products> new_products(const Products::Options& options) const {
     auto made = Products::create(*device, options);
     EXPECT_TRUE(made.ok()) << made.status().message();
-    made->get()->begin_preparing();
     return made.take();
   }
-  void multiply(const cuda::Product& product) {
-    products->multiply(cuda_queue(*queue), product, workspace.data());
+  void multiply(const cuda::Product& product) { multiply(*products, product); }
+  void multiply(Products& from, const cuda::Product& product) {
+    from.prepare(cuda_queue(*queue), product, workspace.data());
+    from.multiply(cuda_queue(*queue), product, workspace.data());
   }
   /// The failure that the queue keeps of a product that is refused; then the queue is a new one.
   Status refusal_of(const cuda::Product& product) {
@@ -238,7 +239,7 @@ class Plans : public ProductsTest {
     return cuda::linear_forward<float>(x.as<float>(), w.as<float>(), nullptr, y.as<float>(), 64, 64, 64);
   }
   std::vector<float> result_of(Products& from) {
-    from.multiply(cuda_queue(*queue), product(), workspace.data());
+    multiply(from, product());
     return download(y.as<float>(), 64 * 64);
   }
   /// Choices with so many parts of each sum over k, which is how the fake's algorithms differ.
@@ -282,9 +283,10 @@ TEST_F(Plans, WithoutSplitsThereIsOneCandidate) {
 }
 
 TEST_F(Plans, AProductThatWasNotPreparedIsNamed) {
-  products->end_preparing();
-  EXPECT_TRUE(fails_with(refusal_of(product()), Code::internal_error,
+  products->multiply(cuda_queue(*queue), product(), workspace.data());
+  EXPECT_TRUE(fails_with(queue->status(), Code::internal_error,
                          "product of m 64, n 64, k 64 (fp32 to fp32, epilogue none) was not prepared"));
+  queue = new_queue();
 }
 
 TEST_F(Plans, ChoicesThatAreTakenOverGiveTheSameBits) {
@@ -427,10 +429,10 @@ TEST_F(Refusals, EpiloguesWithoutTheirArrayOrInTheWrongPlace) {
 }
 
 TEST_F(Refusals, AWorkspaceThatIsNotAligned) {
-  products->multiply(
-      cuda_queue(*queue),
-      cuda::linear_forward<float>(at<float>(0), at<float>(4096), nullptr, at<float>(8192), 8, 8, 8),
-      workspace.data() + 8);
+  const auto product =
+      cuda::linear_forward<float>(at<float>(0), at<float>(4096), nullptr, at<float>(8192), 8, 8, 8);
+  products->prepare(cuda_queue(*queue), product, workspace.data());
+  products->multiply(cuda_queue(*queue), product, workspace.data() + 8);
   EXPECT_TRUE(fails_with(queue->status(), Code::system_error, "CUBLAS_STATUS_INVALID_VALUE"));
 }
 

@@ -9,13 +9,12 @@ Result<std::unique_ptr<Compute>> Compute::create(Device& device, device::Queue& 
   Result<device::Memory> workspace = device.allocate(products.workspace_bytes());
   if (!workspace.ok()) return workspace.status().in("the workspace of cuBLASLt");
   compute->workspace_ = workspace.take();
-  products.begin_preparing();
   return compute;
 }
 
-void Compute::end_preparing() {
-  preparing_ = false;
-  products_.end_preparing();
+void Compute::multiply(const Product& product) {
+  if (preparing_) products_.prepare(queue_, product, workspace_.data());
+  products_.multiply(queue_, product, workspace_.data());
 }
 
 const Kernel* Compute::find(const std::string& name, size_t shared_bytes) {

@@ -1,5 +1,6 @@
 // Compute: with what a GPU's operators run: a queue, the kernels, the plans of products, and scratch memory
-// that one operator after the other uses. Another queue has a Compute of its own.
+// that one operator after the other uses. Another queue has a Compute of its own. Both may share Products,
+// and each prepares by itself.
 //
 // Preparing. Every operator runs once, with the shapes it will have, before the first step. Then products get
 // their plans, kernels are found, and scratch memory grows to what is needed. After that nothing is loaded or
@@ -24,7 +25,7 @@ class Compute {
   /// All of these outlive it. It begins with preparing. Errors: out_of_memory.
   static Result<std::unique_ptr<Compute>> create(Device& device, device::Queue& queue, const Kernels& kernels,
                                                  Products& products);
-  void end_preparing();
+  void end_preparing() { preparing_ = false; }
 
   Queue& queue() { return queue_; }
   /// Keeps a failure of an operator with the queue.
@@ -41,7 +42,7 @@ class Compute {
     launch(name, arguments.shape(), arguments);
   }
   /// Queues a product.
-  void multiply(const Product& product) { products_.multiply(queue_, product, workspace_.data()); }
+  void multiply(const Product& product);
 
   /// Memory of this operator until the next one, its content undefined. Null where there is too little, which
   /// the queue keeps.

@@ -165,24 +165,22 @@ Products::Key Products::key_of(const Product& product) {
           alignment_of(product.d), alignment_of(product.bias), alignment_of(product.pre_activation)};
 }
 
+void Products::prepare(Queue& queue, const Product& product, void* workspace) {
+  const Key key = key_of(product);
+  if (!queue.status().ok() || plans_.contains(key)) return;
+  const Scope scope(device_);
+  Result<std::unique_ptr<Plan>> made = make_plan(queue, key, product, workspace);
+  if (made.ok()) plans_.emplace(key, made.take());
+  else (void)queue.keep(made.status().in(to_string(product.shape)));
+}
+
 void Products::multiply(Queue& queue, const Product& product, void* workspace) {
   if (!queue.status().ok()) return;
   const Scope scope(device_);
-  const Key key = key_of(product);
-  auto found = plans_.find(key);
-  if (found == plans_.end()) {
-    if (!preparing_) {
-      (void)queue.keep(fail(Code::internal_error, "{} was not prepared", to_string(product.shape)));
-      return;
-    }
-    Result<std::unique_ptr<Plan>> made = make_plan(queue, key, product, workspace);
-    if (!made.ok()) {
-      (void)queue.keep(made.status().in(to_string(product.shape)));
-      return;
-    }
-    found = plans_.emplace(key, made.take()).first;
-  }
-  (void)queue.keep(run(queue, *found->second, product, workspace));
+  const auto found = plans_.find(key_of(product));
+  (void)queue.keep(found != plans_.end()
+                       ? run(queue, *found->second, product, workspace)
+                       : fail(Code::internal_error, "{} was not prepared", to_string(product.shape)));
 }
 
 Status Products::run(Queue& queue, const Plan& plan, const Product& product, void* workspace) const {

@@ -1,8 +1,8 @@
 // Products: matrix products by cuBLASLt, each planned once. A plan belongs to a shape, its types, epilogue
-// and alignment. While Products prepares, a product without a plan gets one: of eight candidates of the
-// library the fastest is kept, and its 64 bytes are the choice. Choices can be written down, and
-// taken over by another process with the same device and library. So all ranks multiply alike, and so does a
-// run that is resumed: the library gives the same bits for the same algorithm, device and version.
+// and alignment. prepare() makes it: of eight candidates of the library the fastest is kept, and its 64 bytes
+// are the choice. Choices can be written down, and taken over by another process with the same device and
+// library. So all ranks multiply alike, and so does a run that is resumed: the library gives the same bits
+// for the same algorithm, device and version.
 //
 // Nothing here has run on a GPU so far.
 //
@@ -37,13 +37,12 @@ class Products {
   /// The scratch memory that the library wants for each queue.
   int64_t workspace_bytes() const { return workspace_bytes_; }
 
-  /// Between the two, a product without a plan gets one. That runs it several times, adds as often where it
-  /// adds, and waits for the queue.
-  void begin_preparing() { preparing_ = true; }
-  void end_preparing() { preparing_ = false; }
-
-  /// Queues a product; `workspace` has workspace_bytes(), and is the queue's own. The queue keeps failures:
-  /// the library does not support the product; it has no plan, and this is not the time to make one.
+  /// Makes the product's plan, unless it has one. That runs the product several times, adds as often where it
+  /// adds, and waits for the queue. `workspace` has workspace_bytes(), and is the queue's own. The queue
+  /// keeps failures: the library does not support the product, or refuses the choice that was taken over for
+  /// it.
+  void prepare(Queue& queue, const Product& product, void* workspace);
+  /// Queues a product; `workspace` as above. The queue keeps failures: the product has no plan.
   void multiply(Queue& queue, const Product& product, void* workspace);
 
   /// All choices as text (JSON), with the device and the library that they are for.
@@ -77,7 +76,6 @@ class Products {
   const Options options_;
   LtHandle* handle_ = nullptr;
   int64_t workspace_bytes_ = 0;
-  bool preparing_ = false;
   std::map<Key, std::unique_ptr<Plan>> plans_;
   std::map<std::string, LtAlgorithm> choices_;  // by Key::text()
 };
