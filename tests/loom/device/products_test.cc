@@ -311,13 +311,37 @@ TEST_F(Plans, ChoicesOfAnotherLibraryOrDeviceAreLeftOut) {
   EXPECT_EQ(*new_products({.tf32 = true})->adopt(products->choices()), 0);
 }
 
-TEST_F(Plans, AChoiceThatTheLibraryRefusesIsMadeAgain) {
+TEST_F(Plans, AChoiceThatCannotBeKeptFailsAndNamesTheProduct) {
   (void)result_of(*products);
   auto damaged = nlohmann::ordered_json::parse(products->choices());
   for (auto& algorithm : damaged["algorithms"]) algorithm[1] = 1;
-  const auto again = new_products({.prefers_first = true});
-  EXPECT_EQ(*again->adopt(damaged.dump()), 1);
-  EXPECT_EQ(result_of(*again), result_of(*products));
+  const auto refusal = [&](const std::string& choices) {
+    const auto again = new_products({});
+    EXPECT_EQ(*again->adopt(choices), 1);
+    multiply(*again, product());
+    const Status status = queue->status();
+    queue = new_queue();
+    return status;
+  };
+  const Status refused = refusal(damaged.dump());
+  EXPECT_TRUE(fails_with(refused, Code::system_error, "product of m 64, n 64, k 64"));
+  EXPECT_TRUE(fails_with(refused, Code::system_error, "refuses the algorithm that was chosen before"));
+  EXPECT_TRUE(fails_with(refusal(with_parts(products->choices(), 1000)), Code::invalid_data,
+                         "wants a workspace of 1047527424 bytes, and there are 33554432"));
+}
+
+TEST_F(Plans, OfChoicesOneOfWhichIsDamagedNoneIsTaken) {
+  (void)result_of(*products);
+  cuda::Product smaller = product();
+  smaller.shape.n = 32;
+  multiply(smaller);
+  auto damaged = nlohmann::ordered_json::parse(products->choices());
+  ASSERT_EQ(damaged["algorithms"].size(), 2u);
+  damaged["algorithms"].back() = "damaged";
+  const auto other = new_products({});
+  const std::string before = other->choices();
+  EXPECT_TRUE(fails_with(other->adopt(damaged.dump()), Code::invalid_data, "is not 8 numbers"));
+  EXPECT_EQ(other->choices(), before);
 }
 
 TEST_F(Plans, WhatAreNoChoicesIsRefused) {

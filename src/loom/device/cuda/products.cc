@@ -202,11 +202,17 @@ Result<std::unique_ptr<Products::Plan>> Products::make_plan(Queue& queue, const 
   if (const auto chosen = choices_.find(name); chosen != choices_.end()) {
     LtHeuristic checked{};
     plan->algorithm = chosen->second;
-    if ((*cublaslt())
-                ->algorithm_check(handle_, plan->desc.get(), plan->a.get(), plan->b.get(), plan->d.get(),
-                                  plan->d.get(), &plan->algorithm, &checked) == kLtSuccess &&
-        static_cast<int64_t>(checked.workspace_bytes) <= workspace_bytes_)
-      return plan;
+    LOOM_TRY(check_lt(
+        (*cublaslt())
+            ->algorithm_check(handle_, plan->desc.get(), plan->a.get(), plan->b.get(), plan->d.get(),
+                              plan->d.get(), &plan->algorithm, &checked),
+        "cuBLASLt refuses the algorithm that was chosen before (cublasLtMatmulAlgoCheck); without the "
+        "choices that were taken over it chooses anew"));
+    if (const auto wanted = static_cast<int64_t>(checked.workspace_bytes); wanted > workspace_bytes_)
+      return fail(Code::invalid_data,
+                  "the algorithm that was chosen before wants a workspace of {} bytes, and there are {}",
+                  wanted, workspace_bytes_);
+    return plan;
   }
   const Result<std::vector<LtHeuristic>> found = candidates(*plan, key);
   if (!found.ok()) return found.status();
@@ -301,7 +307,7 @@ Result<int64_t> Products::adopt(const std::string& text) {
     return fail(Code::invalid_data,
                 "no choices of matrix products: an object with facts and algorithms was expected");
   if (read["facts"] != facts()) return int64_t{0};
-  int64_t taken = 0;
+  std::map<std::string, LtAlgorithm> taken;
   for (const auto& [name, value] : read["algorithms"].items()) {
     LtAlgorithm algorithm{};
     const bool whole =
@@ -309,10 +315,10 @@ Result<int64_t> Products::adopt(const std::string& text) {
         std::all_of(value.begin(), value.end(), [](const Json& v) { return v.is_number_unsigned(); });
     if (!whole) return fail(Code::invalid_data, "the choice of {} is not 8 numbers", name);
     for (size_t i = 0; i < value.size(); ++i) algorithm.data[i] = value[i].get<uint64_t>();
-    choices_[name] = algorithm;
-    ++taken;
+    taken[name] = algorithm;
   }
-  return taken;
+  for (const auto& [name, algorithm] : taken) choices_[name] = algorithm;
+  return static_cast<int64_t>(taken.size());
 }
 
 }  // namespace loom::cuda

@@ -48,7 +48,8 @@ class Products {
   /// All choices as text (JSON), with the device and the library that they are for.
   std::string choices() const;
   /// Takes over the choices of such a text that are for this device, this library and these options; later
-  /// plans keep to them. Others it leaves out. Returns how many it took. Errors: invalid_data.
+  /// plans keep to them. Others it leaves out. Returns how many it took. Errors: invalid_data, and then it
+  /// took none.
   Result<int64_t> adopt(const std::string& text);
 
  private:
