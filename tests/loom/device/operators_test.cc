@@ -310,6 +310,22 @@ TEST_F(GpuOperators, ScratchMemoryIsWhatWasPrepared) {
   queue = new_queue();
 }
 
+TEST_F(GpuOperators, NormsThatAreTooWideAreRefusedBothWays) {
+  const auto& op = cuda::operators<float>();
+  constexpr int64_t width = 16 * 1024 + 1;
+  const device::Memory memory = device->allocate(width * 8 * int64_t{sizeof(float)}).take();
+  const auto at = [&](int64_t row) { return memory.as<float>() + row * width; };
+  op.layer_norm_forward(*compute, at(0), at(1), at(2), at(3), at(4), at(5), 1, width, 1e-5f);
+  const Status forward = queue->status();
+  queue = new_queue();
+  compute = cuda::Compute::create(*device, *queue, *kernels, *products).take();
+  op.layer_norm_backward(*compute, at(0), at(1), at(4), at(5), at(2), at(3), false, at(6), at(7), 1, width);
+  const Status backward = queue->status();
+  queue = new_queue();
+  EXPECT_TRUE(fails_with(forward, Code::unsupported, "at most 16384 columns, not 16385"));
+  EXPECT_TRUE(fails_with(backward, Code::unsupported, "at most 16384 columns, not 16385"));
+}
+
 TEST_F(GpuOperators, TwoThatShareProductsPrepareEachByItself) {
   const auto& op = cuda::operators<float>();
   const device::Memory memory = device->allocate(1 << 16).take();

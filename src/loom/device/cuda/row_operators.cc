@@ -9,20 +9,27 @@
 namespace loom::cuda {
 namespace {
 
+/// Whether the kernels take norms of that width; if not, the queue keeps why.
+bool takes_norm(Compute& compute, int64_t width) {
+  if (width <= kLongestNorm) return true;
+  compute.refuse(
+      fail(Code::unsupported, "layer norms of a GPU have at most {} columns, not {}", kLongestNorm, width));
+  return false;
+}
+
 template <typename T>
 void norm_forward(Compute& compute, const T* x, const T* weight, const T* bias, T* y, float* mean,
                   float* rstd, int64_t rows, int64_t width, float epsilon) {
-  if (width > kLongestNorm)
-    return compute.refuse(
-        fail(Code::unsupported, "layer norms of a GPU have at most {} columns, not {}", kLongestNorm, width));
-  compute.launch(kernel_of<T>("layer_norm_forward"),
-                 LayerNormForwardArguments<T>{x, weight, bias, y, mean, rstd, rows, width, epsilon});
+  if (takes_norm(compute, width))
+    compute.launch(kernel_of<T>("layer_norm_forward"),
+                   LayerNormForwardArguments<T>{x, weight, bias, y, mean, rstd, rows, width, epsilon});
 }
 
 template <typename T>
 void norm_backward(Compute& compute, const T* x, const T* weight, const float* mean, const float* rstd,
                    const T* dy, T* dx, bool add_to_dx, float* dweight, float* dbias, int64_t rows,
                    int64_t width) {
+  if (!takes_norm(compute, width)) return;
   LayerNormBackwardArguments<T> arguments{x, weight, mean, rstd, dy, dx, nullptr, rows, width, add_to_dx};
   arguments.partial = compute.scratch<float>(arguments.parts() * 2 * width);
   if (arguments.partial == nullptr) return;
