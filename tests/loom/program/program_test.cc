@@ -267,6 +267,37 @@ TEST(Verifier, AMissingStepAndASumTwiceAreFound) {
       Code::internal_error, "comes when step 0 is due"));
 }
 
+TEST(Verifier, AWorkspaceThatAnotherPassHasUsedMeanwhileIsFound) {
+  const Job whole = divided_job(false);
+  const Status status = broken_exchange(false, [&](Program& program) {
+    // Goes on with what an exchange was put before; another block's backward comes between.
+    const size_t at = find_step(whole, program, Op::backward, 2, model::Kernel::linear_weight);
+    const auto other =
+        program.instructions.begin() + static_cast<ptrdiff_t>(find(program, Op::backward, 1, 0));
+    std::rotate(program.instructions.begin() + static_cast<ptrdiff_t>(at), other, other + 1);
+  });
+  EXPECT_TRUE(
+      fails_with(status, Code::internal_error, "goes on with a workspace that another pass has used"));
+}
+
+TEST(Verifier, AGradientThatIsSummedOverTheTensorRanksTwiceIsFound) {
+  const Status status = broken_exchange(true, [](Program& program) {
+    const size_t at = find(program, Op::tensor_gradients, 3, -1);
+    program.instructions.insert(program.instructions.begin() + static_cast<ptrdiff_t>(at),
+                                Instruction(program.instructions[at]));
+  });
+  EXPECT_TRUE(fails_with(status, Code::internal_error, "sums a gradient over the tensor ranks twice"));
+}
+
+TEST(Verifier, AnExchangeOfAnotherKindIsFound) {
+  const Job divided = divided_job(true);
+  const Status status = broken_exchange(true, [&](Program& program) {
+    program.instructions[find_step(divided, program, Op::forward, 2, model::Kernel::reduce_scatter)].op =
+        Op::tensor_gather;
+  });
+  EXPECT_TRUE(fails_with(status, Code::internal_error, "stands where the recipe has no"));
+}
+
 TEST(Memory, StateFallsAsOneOverTheTensorDegree) {
   Job job = small_job();
   job.spec.heads = 4;
