@@ -115,7 +115,8 @@ struct Recipe {
   std::vector<Array> arrays;
   std::vector<Step> forward, backward;  // of a head all is in `forward`
   int64_t saved_bytes = 0, workspace_bytes = 0;
-  int64_t exchanged_bytes = 0;  // of arrays that are not kept for backward
+  int64_t exchanged_bytes = 0;  // of exchanged arrays that one pass uses
+  int64_t kept_bytes = 0;       // of exchanged arrays that forward leaves for backward
 };
 
 /// What recipes depend on besides the spec.
@@ -156,6 +157,7 @@ struct Recipes {
 struct BufferSizes {
   int64_t activation = 0;                                                    // of a unit's output, own rows
   int64_t saved = 0;                                                         // of a block
+  int64_t kept = 0;                                                          // of a block: Recipe::kept_bytes
   int64_t workspace = 0;                                                     // enough for any pass
   int64_t embedding_workspace = 0, block_workspace = 0, head_workspace = 0;  // … of a unit of that kind
   int64_t workspace_of(UnitKind kind) const {

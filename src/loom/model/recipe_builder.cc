@@ -111,8 +111,8 @@ void RecipeBuilder::place(std::vector<Life>& lives) {
     Array& array = recipe_.arrays[number];
     const Life& life = lives[number];
     if (life.first < 0) continue;
-    if (array.place == Place::exchanged && !(life.forward && life.backward))
-      recipe_.exchanged_bytes += array.bytes;
+    if (array.place == Place::exchanged)
+      (life.forward && life.backward ? recipe_.kept_bytes : recipe_.exchanged_bytes) += array.bytes;
     if (array.place == Place::saved) {
       array.offset = recipe_.saved_bytes;
       recipe_.saved_bytes += aligned(array.bytes);

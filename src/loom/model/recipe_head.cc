@@ -200,6 +200,7 @@ BufferSizes buffer_sizes(const ModelSpec& spec, const RecipeSizes& sizes, const 
   const int64_t own = own_rows(sizes.share, sizes.rows());
   bytes.activation = (own * spec.width * sizes.element_bytes + 63) / 64 * 64;
   bytes.saved = recipes.block.saved_bytes;
+  bytes.kept = recipes.block.kept_bytes;
   bytes.embedding_workspace = recipes.embedding.workspace_bytes;
   bytes.block_workspace = recipes.block.workspace_bytes;
   bytes.head_workspace = std::max(

@@ -1,6 +1,7 @@
 // Activation offloading as a pass: what forward leaves for a backward that is far away goes to the tier
 // meanwhile. It comes back into memory of its own, `horizon` compute instructions before it is needed, on a
-// lane that runs beside computing. SMP calls that distance activation_loading_horizon.
+// lane that runs beside computing. SMP calls that distance activation_loading_horizon. Arrays that tensor
+// ranks exchange and forward leaves for backward (Recipe::kept_bytes) stay in memory.
 #include <algorithm>
 #include <limits>
 

@@ -258,10 +258,12 @@ PartitionRequest partition_request(const Job& job, const Machine& machine, const
     if (unit.borrows >= 0 && job.pipeline_degree > 1)
       cost.state_bytes += each * static_cast<double>(job.shard(units[unit.borrows]));
     if (unit.kind != model::UnitKind::head) cost.activation_bytes = static_cast<double>(sizes.activation);
-    if (unit.kind == model::UnitKind::block && !job.recomputes(unit.index))
+    const bool saves = unit.kind == model::UnitKind::block && !job.recomputes(unit.index);
+    if (saves)
       cost.activation_bytes = (cost.activation_bytes + static_cast<double>(sizes.saved)) * seen.saved;
     // In a file, but for some next to the computing: as many, wherever the cuts are.
     if (job.offload) cost.activation_bytes = 0;
+    if (saves) cost.activation_bytes += static_cast<double>(sizes.kept);  // offloading leaves it in memory
     cost.transient_bytes = transient_bytes(
         job, units, unit, seen.workspace * static_cast<double>(sizes.workspace_of(unit.kind)));
     cost.boundary_bytes = 2 * static_cast<double>(sizes.activation);

@@ -8,6 +8,7 @@
 #include <random>
 #include <tuple>
 
+#include "program/generate.h"
 #include "support.h"
 
 namespace loom::testing {
@@ -275,6 +276,34 @@ TEST(Partition, OfWhatIsOffloadedOnlyTheStateIsCharged) {
     EXPECT_EQ(offloaded.units[unit].state_bytes, kept.units[unit].state_bytes) << unit;
   }
   EXPECT_GT(kept.units[1].activation_bytes, 0);
+}
+
+TEST(Partition, NormedRowsThatForwardLeavesForBackwardAreCharged) {
+  Job job;
+  job.spec.vocabulary = 50;
+  job.spec.context = job.tokens = 16;
+  job.spec.width = job.spec.feed_forward = 64;
+  job.spec.layers = 4;
+  job.spec.heads = 2;
+  job.batch = 4;
+  job.world = 4;
+  job.pipeline_degree = job.tensor_degree = 2;
+  job.divides_rows = true;
+  job.microbatches = 4;
+  const model::BufferSizes sizes = sizes_of(job);
+  const double normed = 2.0 * 4 * 16 / 2 * 64 * 4;  // what both norms give: own rows in fp32
+  const auto charged = [&] { return partition_request(job, Machine()).units[1].activation_bytes; };
+  EXPECT_EQ(charged(), normed + static_cast<double>(sizes.activation + sizes.saved));
+  job.offload = true;
+  EXPECT_EQ(charged(), normed);
+  // A program keeps as many in its buffers, which offloading leaves in memory.
+  const Program program = *make_program(job, 0);
+  double in_program = 0;
+  for (const Buffer& buffer : program.buffers)
+    if (buffer.name.starts_with("normed 1.0 ")) in_program += static_cast<double>(buffer.bytes);
+  EXPECT_EQ(in_program, normed);
+  job.checkpoint_group = 1;  // forward leaves nothing but what enters
+  EXPECT_EQ(charged(), 0);
 }
 
 /// A hundred unequal units in 64 parts: more partitions than anybody can look at.
