@@ -145,7 +145,7 @@ struct Operators {
       position_backward;
 
   // --- split_cross_entropy.cc: cross_entropy of logits[M, V] of which a rank has the columns `own`.
-  /// logits[M, count] becomes exponentials; numbers[M, 3] is what the other ranks must know of them.
+  /// logits[M, count] becomes exponentials; numbers[M, 3] is what finish() of the same table wants.
   Operator<void(A* logits, const int32_t* target, VocabularyRange own, A* numbers, int64_t rows)>
       split_cross_entropy_begin;
   /// From numbers[ranks, M, 3]: loss[M], the same on all ranks, and logits[M, count] becomes

@@ -66,7 +66,7 @@ TEST(TensorParallel, AnUntiedHeadAndManyRowsHaveTheLossesOfOneRank) {
   for (const bool divides_rows : {false, true}) {
     program::Job job = tensor_job(1, 1, 1, false);
     job.spec.tied = false;
-    job.spec.context = job.tokens = 150;  // more rows than one pair of the head's pieces takes
+    job.spec.context = job.tokens = 150;  // more rows than the head computes at a time
     const std::vector<double> one = train(job, 0, 3);
     job.world = job.tensor_degree = 2;
     job.divides_rows = divides_rows;

@@ -52,7 +52,7 @@ TEST(HeadRows, AreThoseWithTargets) {
   EXPECT_DOUBLE_EQ(head_flops(job), kBatch * kTokens * kRowFlops);
 }
 
-/// What the pieces of a job's head compute, the bytes that they exchange, and the arena of a step.
+/// What the instructions of a job's head compute, the bytes that they exchange, and the arena of a step.
 struct HeadCosts {
   double flops = 0, exchanged = 0, arena = 0;
 };

@@ -1,4 +1,4 @@
-// loom_layer_norm_{forward,backward}_<type>, and the same with _wide for rows beyond kNormWidth:
+// loom_layer_norm_{forward,backward}_<type>, and the same with _wide for rows beyond kNarrowNorm:
 // layer_norm.h.
 #include "device/cuda/kernels/layer_norm.h"
 #include "device/cuda/kernels/types.h"
