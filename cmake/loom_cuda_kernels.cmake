@@ -5,8 +5,12 @@ get_property(generations GLOBAL PROPERTY WEFT_GPU_GENERATIONS)
 list(FILTER generations EXCLUDE REGEX "^70$")  # kernels are written for sm_75 and later
 set(carried "// Written by cmake/loom_cuda_kernels.cmake.\n")
 if(generations)
+  # PTX for devices that are younger than all of these: of the oldest, and of 80, since kernels for sm_75 take slower paths.
   list(GET generations 0 oldest)
   set(targets -gencode arch=compute_${oldest},code=compute_${oldest})
+  if(80 IN_LIST generations AND NOT oldest EQUAL 80)
+    list(APPEND targets -gencode arch=compute_80,code=compute_80)
+  endif()
   foreach(generation ${generations})
     list(APPEND targets -gencode arch=compute_${generation},code=sm_${generation})
   endforeach()
