@@ -12,6 +12,9 @@
 // A copy is a call of the driver, and each row of writes and waits is one, where the driver has
 // cuStreamBatchMemOp.
 //
+// Calls of several communicators on one stream keep one order on all ranks. Else each rank's stream waits in
+// one communicator for a peer whose stream waits in another, and the communicators fail after the timeout.
+//
 // A stream memory operation cannot time out. When an operation fails, its rank raises its flags, so that its
 // streams pass by every wait (is_drained()). What they then stage may be wrong for ranks that still read it,
 // so the rank says on the board that it has failed before it does so. Such ranks look there when their
