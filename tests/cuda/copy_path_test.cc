@@ -364,6 +364,21 @@ TEST(CopyPath, ARankWhoseStreamDoesNotComeIsNamed) {
   late.synchronize();
 }
 
+// It said that the stream has not come to the call.
+TEST(CopyPath, AFinalizedCommunicatorWhosePeerDoesNotCallNamesThePeer) {
+  WEFT_NEED_COPY_PATH();
+  const Buffers b;
+  const std::string sentence = fails(
+      [&](Rank& me, weftStream_t stream) {
+        WEFT_OK(weftSetCallTimeout(2));  // past the end of what finalizing waits for a stream
+        WEFT_OK(weftAllGather(b.send.data(), b.recv.data(), kCount, weftFloat, me.comm, stream));
+        WEFT_OK(weftSetCallTimeout(0));
+        EXPECT_EQ(weftCommFinalize(me.comm), weftTimeout);
+      },
+      [](Rank&, weftStream_t) {});
+  EXPECT_SAYS(sentence, "not finished after 2 s: rank 1 has not arrived, its last operation is 1");
+}
+
 TEST(CopyPath, RanksThatCallSomethingElseAreToldWhat) {
   WEFT_NEED_COPY_PATH();
   const Buffers b, c;

@@ -98,16 +98,18 @@ void DeviceOperations::check(int64_t now_ns) {
   for (Operation* op : std::vector<Operation*>(awaiting_)) {
     if (op->end.finished.load(std::memory_order_relaxed)) continue;
     Communicator& comm = *op->comm;
+    const DeviceRun::OnPath& on_path = op->device->on_path();
+    const bool has_begun = on_path.path && on_path.has_begun();
     if (const Status alive = op->device->executor().alive(now_ns); !alive.ok())
       comm.fail(alive.in("before its CUDA stream has come to it").in(describe(*op)), true);
-    else if (comm.finalized_by_ns() > 0 && now_ns >= comm.finalized_by_ns())
+    else if (!has_begun && comm.finalized_by_ns() > 0 && now_ns >= comm.finalized_by_ns())
       comm.fail(
           fail(Code::timeout,
                "{}: the communicator is finalized or destroyed, but the call's CUDA stream has not come to "
                "it for {} s: synchronize the stream before, or abort the communicator",
                describe(*op), comm.options().timeout_s),
           true);
-    else if (op->device->on_path().path) check_on_path(*op, now_ns);
+    else if (has_begun) check_on_path(*op, now_ns);
   }
 }
 
