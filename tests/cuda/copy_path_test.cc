@@ -493,7 +493,7 @@ TEST(CopyPath, APeerOfARankThatGaveUpDoesNotTakeItsOperationForDone) {
         both.arrive_and_wait();
         if (me.rank == 0) {
           held.let_go();
-          EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+          EXPECT_EQ(weftCommAbortWithReason(me.comm, "it has had enough"), weftSuccess);
           me.comm = nullptr;
           stream.synchronize();
         }
@@ -502,7 +502,7 @@ TEST(CopyPath, APeerOfARankThatGaveUpDoesNotTakeItsOperationForDone) {
         held.let_go();
         stream.synchronize();
         const std::string sentence = failure_of(me.comm);
-        EXPECT_SAYS(sentence, "rank 0");
+        EXPECT_SAYS(sentence, "was aborted: it has had enough");
         (void)weftCommAbort(me.comm);
         me.comm = nullptr;
       },
