@@ -278,9 +278,8 @@ void CopyPath::let_go(uint64_t epoch) {
   in_flight_.erase(epoch);
   if (has_come_to(board_->ended(), static_cast<uint32_t>(epoch)))
     return cuda::DeferredFree::instance().stream_goes_on();
-  ++lingering_;
-  if (!std::exchange(failed_, true)) {
-    board_->set_failed();
+  if (!std::exchange(failed_, true)) board_->set_failed();
+  if (lingering_++ == 0) {
     PendingRelease release;
     release.path = shared_from_this();
     executor_.drain(std::move(release));
