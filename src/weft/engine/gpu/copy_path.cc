@@ -86,10 +86,13 @@ Result<std::shared_ptr<CopyPath>> CopyPath::create(DeviceExecutor& executor, std
 }
 
 // Peers may still read the staging of a rank whose last operation failed. Where nobody knows what its streams
-// still do, the flags stay for ever.
+// still do, the flags and the mappings of the peers' staging stay for ever.
 CopyPath::~CopyPath() {
   const cuda::Scope scope(executor_.device());
-  if (unknown_) (void)new auto(board_);
+  if (unknown_) {
+    (void)new auto(board_);
+    (void)new auto(std::move(mappings_));
+  }
   if (is_clean()) executor_.device_blocks().give(staging_);
   else executor_.device_blocks().retire(staging_);
 }
