@@ -70,7 +70,8 @@ Result<bool> DeviceOperations::is_done_by_its_path(Operation& op) {
   if (op.health.verdict_pending) return false;
   Result<bool> done = op.device->stream_is_here();
   if (done && !*done) return done;
-  const NodeBoard& board = *op.comm->on_device().board;
+  NodeBoard& board = *op.comm->on_device().board;
+  if (done) board.note_begun(op.number);
   const auto compared =
       board.compare(op.number, op.signature, done ? op.device->on_path().served->partners : 0);
   if (compared.differing >= 0) {
@@ -83,7 +84,7 @@ Result<bool> DeviceOperations::is_done_by_its_path(Operation& op) {
 
 // As Failures::check() does for operations that go step by step.
 void DeviceOperations::check_on_path(Operation& op, int64_t now_ns) {
-  if (!op.device->on_path().has_begun()) return;
+  op.comm->on_device().board->note_begun(op.number);
   const auto after = [now_ns](double seconds) { return now_ns + static_cast<int64_t>(seconds * 1e9); };
   if (op.end.deadline_ns == 0) {
     op.end.deadline_ns = after(op.end.timeout_s);
