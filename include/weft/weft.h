@@ -415,10 +415,11 @@ WEFT_API weftResult_t weftCommDestroy(weftComm_t comm);
 /* Ends everything in flight, here with weftAborted and on the other ranks with weftRemoteError, and frees the
  * communicator. Returns in bounded time, whatever state peers are in, and may be called while another thread
  * waits in an operation, which then returns weftAborted. A communicator that is still being created without
- * blocking does not wait for ranks that have not come; in a split this call waits for the parent's
- * timeoutSeconds at most. Ranks that are threads of one process may reach each other's GPU memory directly.
- * After a failure or an abort, free such memory when the operation has ended on all ranks of the process.
- * Errors: weftInvalidComm (NULL, or destroyed before), weftInvalidUsage (inside a group). */
+ * blocking does not wait for ranks that have not come. Once all have met, this call waits for the rest of the
+ * creation, for WEFT_INIT_TIMEOUT_S at most, and in a split for the parent's timeoutSeconds at most. Ranks
+ * that are threads of one process may reach each other's GPU memory directly. After a failure or an abort,
+ * free such memory when the operation has ended on all ranks of the process. Errors: weftInvalidComm (NULL,
+ * or destroyed before), weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommAbort(weftComm_t comm);
 
 /* As weftCommAbort. The other ranks read `reason` in weftGetLastError, after "was aborted: ", unless the
@@ -637,9 +638,9 @@ WEFT_API weftResult_t weftGroupEnd(void);
 
 /* Closes the outermost group without running it, and estimates how long it would take, its calls one after
  * the other. An uneven call counts as the even one that moves as much through this rank. Communicators that
- * would have been created are left NULL or unusable. simInfo starts as WEFT_SIM_INFO_INITIALIZER. A nested call
- * only closes its group. Errors: as weftGroupEnd, weftInvalidPointer (simInfo NULL), and weftInvalidArgument
- * (simInfo not initialized). */
+ * would have been created are left NULL or unusable. simInfo starts as WEFT_SIM_INFO_INITIALIZER. A nested
+ * call only closes its group. Errors: as weftGroupEnd, weftInvalidPointer (simInfo NULL), and
+ * weftInvalidArgument (simInfo not initialized). */
 WEFT_API weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo);
 
 #ifdef __cplusplus

@@ -161,7 +161,6 @@ TEST(Children, AbortedBeforeTheyAreThereAreToldToTheOthers) {
       [](weftConfig_t& config) { config.timeoutSeconds = 10; });
 }
 
-// It was called an AllGather of 2 int32, and matched one.
 // The abort used to wait for WEFT_INIT_TIMEOUT_S.
 TEST(Communicators, AbortedWhileTheyWaitForRanksAreGoneBeforeTheDeadline) {
   weftUniqueId id;
@@ -199,6 +198,7 @@ TEST(Children, ThatCannotBeMadeLeaveNoHandle) {
   });
 }
 
+// It was called an AllGather of 2 int32, and matched one.
 TEST(Children, AreNotMistakenForAnotherCall) {
   std::latch told(2);
   run_ranks(

@@ -233,9 +233,9 @@ TEST(Groups, AnUnevenCallIsEstimatedAsTheEvenOneThatMovesAsMuch) {
     std::vector<float> own(2 * kCount), all(2 * kCount);
     const auto estimated_us = [&](auto&& call) {
       weftSimInfo_t info = WEFT_SIM_INFO_INITIALIZER;
-      WEFT_OK(weftGroupStart());
-      WEFT_OK(call());
-      WEFT_OK(weftGroupSimulateEnd(&info));
+      EXPECT_EQ(weftGroupStart(), weftSuccess);
+      EXPECT_EQ(call(), weftSuccess);
+      EXPECT_EQ(weftGroupSimulateEnd(&info), weftSuccess);
       return info.estimatedTime;
     };
     const float even_us = estimated_us(

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <thread>
 
 #include "api/ranks.h"
@@ -192,7 +193,17 @@ TEST(CopyPath, CollectivesInARowOnTwoStreamsAreRight) {
     for (uint64_t seed = 1; seed <= 4; ++seed) call_in_a_row(ranks, seed);
 }
 
-TEST(CopyPath, AGroupOfTwoCommunicatorsOnOneStreamMayHaveAnyOrder) {
+/// Two calls of each of two communicators, of several rounds each, in one group on one stream.
+void call_in_turns(weftComm_t first, weftComm_t second, const DeviceArray<float>& send,
+                   std::span<DeviceArray<float>> into, const DeviceStream& stream) {
+  WEFT_OK(weftGroupStart());
+  for (size_t call = 0; call < into.size(); ++call)
+    WEFT_OK(weftAllGather(send.data(), into[call].data(), kCount, weftFloat, call % 2 == 0 ? first : second,
+                          stream.weft()));
+  WEFT_OK(weftGroupEnd());
+}
+
+TEST(CopyPath, TwoCommunicatorsOnOneStreamInOneOrderAreRight) {
   WEFT_NEED_COPY_PATH();
   run_ranks(
       blocks(1, 2),
@@ -200,22 +211,49 @@ TEST(CopyPath, AGroupOfTwoCommunicatorsOnOneStreamMayHaveAnyOrder) {
         const DeviceStream stream;
         weftComm_t other;
         WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &other, nullptr));
-        DeviceArray<float> send(filled(me.rank, kCount)), one(2 * kCount), two(2 * kCount), three(2 * kCount);
+        const DeviceArray<float> send(filled(me.rank, kCount));
+        DeviceArray<float> into[] = {DeviceArray<float>(2 * kCount), DeviceArray<float>(2 * kCount),
+                                     DeviceArray<float>(2 * kCount), DeviceArray<float>(2 * kCount)};
         Values expected = filled(0, kCount);
         const Values second = filled(1, kCount);
         expected.insert(expected.end(), second.begin(), second.end());
-        WEFT_OK(weftGroupStart());
-        for (const bool own : {me.rank == 0, me.rank == 1})
-          WEFT_OK(weftAllGather(send.data(), own ? one.data() : two.data(), kCount, weftFloat,
-                                own ? me.comm : other, stream.weft()));
-        WEFT_OK(weftAllGather(send.data(), three.data(), kCount, weftFloat, me.comm, stream.weft()));
-        WEFT_OK(weftGroupEnd());
+        for (int time = 0; time < 2; ++time) call_in_turns(me.comm, other, send, into, stream);
         stream.synchronize();
-        for (const DeviceArray<float>* array : {&one, &two, &three}) EXPECT_EQ(array->get(), expected);
+        for (const DeviceArray<float>& array : into) EXPECT_EQ(array.get(), expected);
         EXPECT_EQ(algorithm_of(other), kName);
         WEFT_OK(weftCommDestroy(other));
       },
       on_device);
+}
+
+// The documentation said that any order is fine.
+TEST(CopyPath, TwoCommunicatorsOnOneStreamInDifferentOrdersFailAndTheStreamGoesOn) {
+  WEFT_NEED_COPY_PATH();
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        weftComm_t other;
+        WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &other, nullptr));
+        const DeviceArray<float> send(filled(me.rank, kCount));
+        DeviceArray<float> into[] = {DeviceArray<float>(2 * kCount), DeviceArray<float>(2 * kCount)};
+        if (me.rank == 0) call_in_turns(me.comm, other, send, into, stream);
+        else call_in_turns(other, me.comm, send, into, stream);
+        const auto has_failed = [](weftComm_t comm) {
+          weftResult_t state = weftSuccess;
+          return weftCommGetAsyncError(comm, &state) == weftSuccess && state != weftSuccess;
+        };
+        EXPECT_TRUE(eventually([&] { return has_failed(me.comm) || has_failed(other); }));
+        EXPECT_SAYS(std::string(weftGetLastError(has_failed(me.comm) ? me.comm : other)),
+                    "not done its part");
+        both.arrive_and_wait();
+        (void)weftCommAbort(other);
+        (void)weftCommAbort(me.comm);
+        me.comm = nullptr;
+        stream.synchronize();
+      },
+      on_device_for_a_second);
 }
 
 TEST(CopyPath, ReductionsGoStepByStepAndGraphsToo) {
@@ -324,6 +362,21 @@ TEST(CopyPath, ARankWhoseStreamDoesNotComeIsNamed) {
   EXPECT_SAYS(sentence, "every rank has called it, but the stream of rank 1 has not done its part");
   held.let_go();
   late.synchronize();
+}
+
+// It said that the stream has not come to the call.
+TEST(CopyPath, AFinalizedCommunicatorWhosePeerDoesNotCallNamesThePeer) {
+  WEFT_NEED_COPY_PATH();
+  const Buffers b;
+  const std::string sentence = fails(
+      [&](Rank& me, weftStream_t stream) {
+        WEFT_OK(weftSetCallTimeout(2));  // past the end of what finalizing waits for a stream
+        WEFT_OK(weftAllGather(b.send.data(), b.recv.data(), kCount, weftFloat, me.comm, stream));
+        WEFT_OK(weftSetCallTimeout(0));
+        EXPECT_EQ(weftCommFinalize(me.comm), weftTimeout);
+      },
+      [](Rank&, weftStream_t) {});
+  EXPECT_SAYS(sentence, "not finished after 2 s: rank 1 has not arrived, its last operation is 1");
 }
 
 TEST(CopyPath, RanksThatCallSomethingElseAreToldWhat) {
@@ -440,7 +493,7 @@ TEST(CopyPath, APeerOfARankThatGaveUpDoesNotTakeItsOperationForDone) {
         both.arrive_and_wait();
         if (me.rank == 0) {
           held.let_go();
-          EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+          EXPECT_EQ(weftCommAbortWithReason(me.comm, "it has had enough"), weftSuccess);
           me.comm = nullptr;
           stream.synchronize();
         }
@@ -449,7 +502,7 @@ TEST(CopyPath, APeerOfARankThatGaveUpDoesNotTakeItsOperationForDone) {
         held.let_go();
         stream.synchronize();
         const std::string sentence = failure_of(me.comm);
-        EXPECT_SAYS(sentence, "rank 0");
+        EXPECT_SAYS(sentence, "was aborted: it has had enough");
         (void)weftCommAbort(me.comm);
         me.comm = nullptr;
       },

@@ -217,6 +217,39 @@ TEST(PlanPath, ARankThatDoesNotCallIsNamedAndTheStreamGoesOn) {
       on_device_for_a_second);
 }
 
+// It said that every rank has started it, but that it does not get on.
+TEST(PlanPath, ARankWhoseStreamDoesNotComeIsNamed) {
+  WEFT_NEED_PLAN_PATH();
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream, late;
+        DeviceArray<float> data(Values(kCount, 1));
+        const auto call = [&](const DeviceStream& on) {
+          return weftAllReduce(data.data(), data.data(), kCount, weftFloat, weftSum, me.comm, on.weft());
+        };
+        WEFT_OK(call(stream));
+        stream.synchronize();
+        HeldStream held(late);
+        WEFT_OK(call(me.rank == 0 ? stream : late));
+        if (me.rank == 0) {
+          EXPECT_EQ(failure_of(me.comm), weftTimeout);
+          const std::string why = weftGetLastError(me.comm);
+          EXPECT_NE(why.find("every rank has called it, but the stream of rank 1 has not come to it"),
+                    std::string::npos)
+              << why;
+        }
+        both.arrive_and_wait();
+        (void)weftCommAbort(me.comm);
+        me.comm = nullptr;
+        held.let_go();
+        stream.synchronize();
+        late.synchronize();
+      },
+      on_device_for_a_second);
+}
+
 // Kernels send no message. Of some calls that differ, both kernels end; others wait for each other.
 TEST(PlanPath, RanksThatCallSomethingElseAreToldWhat) {
   WEFT_NEED_PLAN_PATH();

@@ -169,8 +169,8 @@ constexpr Row kRows[] = {
      kGpu,
      "How much GPU memory a communicator takes on each rank to stage long messages of one node. With it, a "
      "long AllGather, Broadcast, Gather, Scatter or AlltoAll is copies on the caller's CUDA stream, where "
-     "every rank of the communicator can do that. The least value of all ranks counts. 0: never. No GPU has "
-     "measured this yet."},
+     "every rank of the communicator can do that. Calls of several communicators on one stream then keep one "
+     "order on all ranks. The least value of all ranks counts. 0: never. No GPU has measured this yet."},
     {"WEFT_CUDA_COPY_FROM",
      &Settings::cuda_copy_from,
      {.min = 1, .max = 1024 * kGiB, .or_zero = true},

@@ -1,6 +1,5 @@
 // A client of PMIx, which Open MPI's mpirun and srun --mpi=pmix serve. The library is not linked: it is
 // loaded when a launcher asks for it, so that programs run where there is none.
-#include "base/cancellation.h"
 #include "base/mutex.h"
 #include "bootstrap/id_exchange.h"
 
@@ -106,9 +105,9 @@ class PmixClient {
     held.release();  // now the callback's
     MutexLock lock(fence->mutex);
     while (!fence->done) {
-      if (Cancellation::ends(deadline))
+      if (deadline.passed())
         return fail(Code::timeout, "not all ranks came to PMIx's fence before the deadline");
-      fence->changed.wait_for(lock, std::chrono::milliseconds(Cancellation::sleep_ms(deadline, 60'000)));
+      fence->changed.wait_for(lock, std::chrono::milliseconds(deadline.remaining_ms(60'000)));
     }
     return checked(fence->status, "PMIx_Fence");
   }

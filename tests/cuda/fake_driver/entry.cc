@@ -422,7 +422,7 @@ FAKE_API int cuStreamBatchMemOp_v2(StreamHandle* handle, unsigned count, StreamO
   if (!world.memops) return kNotSupported;
   StreamHandle* const stream = resolve(handle);
   if (!stream) return kInvalidHandle;
-  if (count == 0 || count > kMostStreamOperations || flags != 0) return kInvalidValue;
+  if (count == 0 || count >= 256 || flags != 0) return kInvalidValue;
   std::vector<Piece> pieces;
   for (const StreamOperation* op = operations; op != operations + count; ++op) {
     uint32_t* const word = word_for_stream(op->address, context->ordinal);

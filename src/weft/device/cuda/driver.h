@@ -99,7 +99,7 @@ inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kIpcLazyPeerAccess = 1;
 inline constexpr unsigned kWaitValueGeq = 0, kWriteValueDefault = 0;
 inline constexpr int kWaitValue32 = 1, kWriteValue32 = 2;  // StreamOperation::kind
-inline constexpr unsigned kMostStreamOperations = 256;     // of one call
+inline constexpr unsigned kMostStreamOperations = 255;     // of one call
 inline constexpr int kEagerLoading = 1, kLazyLoading = 2;
 inline constexpr int kCaptureNone = 0, kCaptureActive = 1, kCaptureInvalidated = 2;
 inline constexpr int kCaptureModeGlobal = 0, kCaptureModeRelaxed = 2;

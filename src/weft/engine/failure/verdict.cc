@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "engine/context/context.h"
 #include "engine/gpu/device_run.h"
+#include "engine/gpu/node_board.h"
 #include "engine/run/communicator.h"
 
 namespace weft::engine {
@@ -52,6 +53,18 @@ std::string expected_of(const Operation& op) {
 /// Whether its stream does it, while the engine has not started it.
 bool does_alone(const Operation& op) { return op.device && op.device->on_path().path; }
 
+/// A clause on what holds up an operation that its stream does alone; "" if nothing is known.
+std::string what_holds_up(const Operation& op) {
+  const DeviceRun::OnPath& on_path = op.device->on_path();
+  std::string known = on_path.holds_up();
+  if (!known.empty()) return known;
+  const std::vector<int> late = op.comm->on_device().board->find_late(op.number, on_path.served->partners);
+  if (late.empty()) return "";
+  return fmt::format(
+      "the stream{} of rank{} not come to it", late.size() == 1 ? "" : "s",
+      late.size() == 1 ? fmt::format(" {} has", late[0]) : fmt::format("s {} have", fmt::join(late, ", ")));
+}
+
 Case open_case(Operation& op) {
   Case c;
   c.comm = op.comm->id();
@@ -61,7 +74,7 @@ Case open_case(Operation& op) {
   c.name = describe(op);
   c.mine = describe_call(record_of(op));
   c.expected = expected_of(op);
-  if (does_alone(op)) c.holds_up = op.device->on_path().holds_up();
+  if (does_alone(op)) c.holds_up = what_holds_up(op);
   else c.asked = op.progress.awaited_peers(*op.tables);
   const bool collective = !(op.number & kTransferBit);
   for (int rank = 0; collective && rank < op.comm->size() && c.asked.size() < kMostAsked; ++rank)

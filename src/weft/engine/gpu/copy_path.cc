@@ -16,6 +16,10 @@ namespace weft::engine {
 
 static_assert(2 * plan::kMostStagedRounds <= NodeBoard::kTags);
 
+namespace {
+constexpr int64_t kReportNs = 1'000'000'000;  // how long the reason of a peer's failure may take to arrive
+}
+
 /// Puts copies, and rows of writes and waits, into a stream.
 class CopyPath::Writer {
  public:
@@ -82,10 +86,13 @@ Result<std::shared_ptr<CopyPath>> CopyPath::create(DeviceExecutor& executor, std
 }
 
 // Peers may still read the staging of a rank whose last operation failed. Where nobody knows what its streams
-// still do, the flags stay for ever.
+// still do, the flags and the mappings of the peers' staging stay for ever.
 CopyPath::~CopyPath() {
   const cuda::Scope scope(executor_.device());
-  if (unknown_) (void)new auto(board_);
+  if (unknown_) {
+    (void)new auto(board_);
+    (void)new auto(std::move(mappings_));
+  }
   if (is_clean()) executor_.device_blocks().give(staging_);
   else executor_.device_blocks().retire(staging_);
 }
@@ -229,15 +236,19 @@ bool CopyPath::has_begun(uint64_t epoch) const {
 }
 
 // An operation ends for its rank when its readers are done, too. So a rank that never comes is noticed, and
-// nobody reads the staging of a communicator that has ended.
-Result<bool> CopyPath::has_ended(uint64_t epoch) const {
+// nobody reads the staging of a communicator that has ended. A rank that has failed reports why, and its
+// report fails the communicator. The report comes by another way than the board, and may come later.
+Result<bool> CopyPath::has_ended(uint64_t epoch) {
   const auto value = static_cast<uint32_t>(epoch);
   if (!has_come_to(board_->ended(), value)) return false;
   for (const Notice& notice : in_flight_.at(epoch).copies->last)
     if (!has_come_to(board_->flag(notice.sender, notice.tag), value)) return false;
-  if (const int failed = board_->find_failed(); failed >= 0)
+  if (const int failed = board_->find_failed(); failed >= 0) {
+    if (report_by_ns_ == 0) report_by_ns_ = now_ns() + kReportNs;
+    if (now_ns() < report_by_ns_) return false;
     return fail(Code::remote_error, "rank {} has failed, or was aborted, while others copied from its memory",
                 failed);
+  }
   return true;
 }
 
@@ -270,9 +281,8 @@ void CopyPath::let_go(uint64_t epoch) {
   in_flight_.erase(epoch);
   if (has_come_to(board_->ended(), static_cast<uint32_t>(epoch)))
     return cuda::DeferredFree::instance().stream_goes_on();
-  ++lingering_;
-  if (!std::exchange(failed_, true)) {
-    board_->set_failed();
+  if (!std::exchange(failed_, true)) board_->set_failed();
+  if (lingering_++ == 0) {
     PendingRelease release;
     release.path = shared_from_this();
     executor_.drain(std::move(release));

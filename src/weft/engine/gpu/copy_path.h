@@ -12,6 +12,9 @@
 // A copy is a call of the driver, and each row of writes and waits is one, where the driver has
 // cuStreamBatchMemOp.
 //
+// Calls of several communicators on one stream keep one order on all ranks. Else each rank's stream waits in
+// one communicator for a peer whose stream waits in another, and the communicators fail after the timeout.
+//
 // A stream memory operation cannot time out. When an operation fails, its rank raises its flags, so that its
 // streams pass by every wait (is_drained()). What they then stage may be wrong for ranks that still read it,
 // so the rank says on the board that it has failed before it does so. Such ranks look there when their
@@ -55,7 +58,7 @@ class CopyPath final : public StreamPath, public std::enable_shared_from_this<Co
   Result<uint64_t> arrive(const Operation& op, const std::shared_ptr<const Served>& served) override;
   Status leave(uint64_t epoch) override;
   bool has_begun(uint64_t epoch) const override;
-  Result<bool> has_ended(uint64_t epoch) const override;
+  Result<bool> has_ended(uint64_t epoch) override;
   std::string holds_up(uint64_t epoch) const override;
   void let_go(uint64_t epoch) override;
   bool is_drained() override;
@@ -103,8 +106,9 @@ class CopyPath final : public StreamPath, public std::enable_shared_from_this<Co
   std::vector<Notice>
       unread_;  // of the operation that arrived last: when they have come, its staging is free
   bool failed_ = false;
-  bool unknown_ = false;  // the driver takes nothing more: what it still does, nobody knows
-  size_t lingering_ = 0;  // operations that are over before their streams were
+  bool unknown_ = false;      // the driver takes nothing more: what it still does, nobody knows
+  int64_t report_by_ns_ = 0;  // until when a peer that has failed may report why; 0: none has
+  size_t lingering_ = 0;      // operations that are over before their streams were
 };
 
 }  // namespace weft::engine

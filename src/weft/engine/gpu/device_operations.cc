@@ -70,7 +70,8 @@ Result<bool> DeviceOperations::is_done_by_its_path(Operation& op) {
   if (op.health.verdict_pending) return false;
   Result<bool> done = op.device->stream_is_here();
   if (done && !*done) return done;
-  const NodeBoard& board = *op.comm->on_device().board;
+  NodeBoard& board = *op.comm->on_device().board;
+  if (done) board.note_begun(op.number);
   const auto compared =
       board.compare(op.number, op.signature, done ? op.device->on_path().served->partners : 0);
   if (compared.differing >= 0) {
@@ -83,7 +84,7 @@ Result<bool> DeviceOperations::is_done_by_its_path(Operation& op) {
 
 // As Failures::check() does for operations that go step by step.
 void DeviceOperations::check_on_path(Operation& op, int64_t now_ns) {
-  if (!op.device->on_path().has_begun()) return;
+  op.comm->on_device().board->note_begun(op.number);
   const auto after = [now_ns](double seconds) { return now_ns + static_cast<int64_t>(seconds * 1e9); };
   if (op.end.deadline_ns == 0) {
     op.end.deadline_ns = after(op.end.timeout_s);
@@ -98,16 +99,18 @@ void DeviceOperations::check(int64_t now_ns) {
   for (Operation* op : std::vector<Operation*>(awaiting_)) {
     if (op->end.finished.load(std::memory_order_relaxed)) continue;
     Communicator& comm = *op->comm;
+    const DeviceRun::OnPath& on_path = op->device->on_path();
+    const bool has_begun = on_path.path && on_path.has_begun();
     if (const Status alive = op->device->executor().alive(now_ns); !alive.ok())
       comm.fail(alive.in("before its CUDA stream has come to it").in(describe(*op)), true);
-    else if (comm.finalized_by_ns() > 0 && now_ns >= comm.finalized_by_ns())
+    else if (!has_begun && comm.finalized_by_ns() > 0 && now_ns >= comm.finalized_by_ns())
       comm.fail(
           fail(Code::timeout,
                "{}: the communicator is finalized or destroyed, but the call's CUDA stream has not come to "
                "it for {} s: synchronize the stream before, or abort the communicator",
                describe(*op), comm.options().timeout_s),
           true);
-    else if (op->device->on_path().path) check_on_path(*op, now_ns);
+    else if (has_begun) check_on_path(*op, now_ns);
   }
 }
 

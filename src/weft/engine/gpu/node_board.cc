@@ -31,6 +31,7 @@ struct NodeBoard::RankWords {
   uint32_t ended;
   alignas(64) uint32_t failed;
   uint32_t latest;                    // number of the latest call
+  uint32_t latest_begun;              // number of the latest call that a stream has come to
   alignas(64) uint64_t call[kCalls];  // number, and signature behind it; 0: none yet
 };
 
@@ -164,6 +165,19 @@ NodeBoard::Comparison NodeBoard::compare(uint32_t number, uint32_t signature, ui
     }
   }
   return found;
+}
+
+// Operations of two paths may begin in another order than they were called.
+void NodeBoard::note_begun(uint32_t number) {
+  uint32_t& latest = words(rank_).latest_begun;
+  if (comes_after(number, latest)) store(latest, number);
+}
+
+std::vector<int> NodeBoard::find_late(uint32_t number, uint32_t partners) const {
+  std::vector<int> late;
+  for (int rank = 0; rank < ranks_; ++rank)
+    if ((partners >> rank & 1) && comes_after(number, load(words(rank).latest_begun))) late.push_back(rank);
+  return late;
 }
 
 void NodeBoard::set_failed() { store(words(rank_).failed, uint32_t{1}); }

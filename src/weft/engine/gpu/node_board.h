@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/status.h"
 #include "device/cuda/device.h"
@@ -49,6 +50,10 @@ class NodeBoard {
     bool behind = false;  // a partner has not come to that number, and will find the difference itself
   };
   Comparison compare(uint32_t number, uint32_t signature, uint32_t partners) const;
+  /// This rank's stream has come to collective `number`, which it does on such a path.
+  void note_begun(uint32_t number);
+  /// Those of `partners` whose streams have not come to it, as far as they have noted.
+  std::vector<int> find_late(uint32_t number, uint32_t partners) const;
   /// This rank's streams no longer wait for anybody: what it gives from now on may be wrong.
   void set_failed();
   /// A rank that has done so; -1: none.

@@ -210,7 +210,7 @@ Result<uint64_t> PlanPath::arrive(const Operation& op, const std::shared_ptr<con
 
 bool PlanPath::has_begun(uint64_t epoch) const { return load(host_->begun) >= epoch; }
 
-Result<bool> PlanPath::has_ended(uint64_t epoch) const {
+Result<bool> PlanPath::has_ended(uint64_t epoch) {
   if (load(host_->reported)) return fail(Code::timeout, "{}", holds_up(epoch));
   return load(host_->ended) >= epoch;
 }

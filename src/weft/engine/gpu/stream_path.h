@@ -63,7 +63,7 @@ class StreamPath {
   /// Whether the stream has come to it.
   virtual bool has_begun(uint64_t epoch) const = 0;
   /// Whether it has been done. Errors: timeout, where the stream itself has waited too long; remote_error.
-  virtual Result<bool> has_ended(uint64_t epoch) const = 0;
+  virtual Result<bool> has_ended(uint64_t epoch) = 0;
   /// A clause on what holds up an operation that all ranks have called; "" if nothing is known.
   virtual std::string holds_up(uint64_t epoch) const = 0;
   /// The operation is over for its rank. If the stream has not done it, it waits for nobody any more.

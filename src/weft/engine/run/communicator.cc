@@ -24,10 +24,12 @@ constexpr uint64_t kFirstTurnBytes = 64 << 10;  // takes about as long as a thre
 constexpr int kFirstTurns = 64;                 // so do these
 
 // A short call on an idle stream is tried here and now: where the peers' messages come soon, no other thread
-// has to wake up for it. Where ranks share cores, the peers need this one.
+// has to wake up for it. Where ranks share cores, the peers need this one. While another operation is active,
+// the caller's turns would also do that one's copies and reductions.
 bool may_try(const RunEnvironment& environment, Context& context, const Call& call)
     WEFT_REQUIRES(context_lock) {
-  return !environment.oversubscribed && !context.sleepers().any_waiting() && call.stream->idle();
+  return !environment.oversubscribed && !context.sleepers().any_waiting() && context.operations().empty() &&
+         call.stream->idle();
 }
 
 void begin_here(Context& context, Operation& op) WEFT_REQUIRES(context_lock) {
