@@ -35,6 +35,10 @@ std::vector<c10d::ReconfigureHandle> ordered(const c10d::ReconfigureOptions& opt
   return in_order ? handles : sorted;
 }
 
+constexpr const char* kEnded =
+    "This process group was aborted or shut down on this rank; make another by init_process_group() or "
+    "new_group().";
+
 }  // namespace
 
 ReconfigurableBackend::ReconfigurableBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
@@ -62,6 +66,7 @@ WorkPtr ReconfigurableBackend::reconfigure(const c10d::ReconfigureOptions& optio
     C10_THROW_ERROR(ValueError, c10::str("The uuid ", options.uuid,
                                          " of reconfigure was used before; give each call another."));
   }
+  if (ended_) std::rethrow_exception(backend_error(kEnded));
   last_uuid_ = options.uuid;
   BackendPtr before;
   {
@@ -73,18 +78,27 @@ WorkPtr ReconfigurableBackend::reconfigure(const c10d::ReconfigureOptions& optio
   const int size = static_cast<int>(handles.size());
   auto store = c10::make_intrusive<c10d::PrefixStore>("weft/reconfigured/" + std::to_string(options.uuid),
                                                       store_->clone());
-  auto made = c10::make_intrusive<WeftBackend>(std::move(store), rank, size,
-                                               options.timeout.value_or(options_->timeout),
-                                               options_->group_name, std::vector<uint64_t>(), accelerator_);
+  auto made = c10::make_intrusive<WeftBackend>(
+      std::move(store), rank, size, options.timeout.value_or(options_->timeout), options_->group_name,
+      std::vector<uint64_t>(), accelerator_, &ended_);
   if (options.timeout) made->setTimeout(options_->timeout);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  rank_ = rank;
-  size_ = size;
-  now_ = std::move(made);
+  if (!install(made)) {
+    made->abort();
+    std::rethrow_exception(backend_error(kEnded));
+  }
   Operation done;
-  auto work = c10::make_intrusive<WeftWork>(rank_, done, 0);
+  auto work = c10::make_intrusive<WeftWork>(rank, done, 0);
   work->complete(nullptr);
   return work;
+}
+
+bool ReconfigurableBackend::install(const BackendPtr& made) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ended_) return false;
+  rank_ = made->getRank();
+  size_ = made->getSize();
+  now_ = made;
+  return true;
 }
 
 ReconfigurableBackend::BackendPtr ReconfigurableBackend::any() const {
@@ -94,6 +108,7 @@ ReconfigurableBackend::BackendPtr ReconfigurableBackend::any() const {
 
 ReconfigurableBackend::BackendPtr ReconfigurableBackend::now() const {
   if (auto found = any()) return found;
+  if (ended_) std::rethrow_exception(backend_error(kEnded));
   std::rethrow_exception(
       backend_error("This process group has no ranks yet: it was made with enable_reconfigure, so call "
                     "reconfigure() first."));
@@ -110,10 +125,12 @@ c10d::ErrorType ReconfigurableBackend::getError() {
 }
 
 void ReconfigurableBackend::abort() {
+  ended_ = true;  // before any(): a reconfigure() that installs a backend later sees it
   if (auto found = any()) found->abort();
 }
 
 void ReconfigurableBackend::shutdown() {
+  ended_ = true;
   if (auto found = any()) found->shutdown();
 }
 

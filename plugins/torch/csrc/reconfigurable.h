@@ -8,6 +8,7 @@
 
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -32,6 +33,7 @@ class ReconfigurableBackend final : public c10d::Backend {
   c10d::ReconfigureHandle get_reconfigure_handle() const override { return handle_; }
   // Ends what is in flight here, then waits for all that are named: through the store, which must be theirs.
   // The Work is complete. A rank that is not named keeps what it has, until it is used or its ranks end it.
+  // abort() and shutdown() end the wait with DistBackendError; after them the group cannot be reconfigured.
   WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
 
   bool supportsCoalescing() const override { return true; }
@@ -123,12 +125,15 @@ class ReconfigurableBackend final : public c10d::Backend {
   // Throws if there was no reconfigure() yet, or the last one failed.
   BackendPtr now() const;
   BackendPtr any() const;  // may be null
+  // False if the group has ended.
+  bool install(const BackendPtr& made);
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
   const std::string accelerator_;
   const c10d::ReconfigureHandle handle_;
-  std::mutex reconfiguring_;  // one at a time
+  std::mutex reconfiguring_;        // one at a time
+  std::atomic<bool> ended_{false};  // by abort() or shutdown()
   mutable std::mutex mutex_;
   BackendPtr now_;                    // guarded by mutex_
   std::optional<int64_t> last_uuid_;  // guarded by reconfiguring_

@@ -1,11 +1,13 @@
 """torch 2.14's reconfigure(): ranks leave, come back and change their order."""
 import datetime
+import threading
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from ranks import Ranks
+from weft_torch._extension import extension
 
 pytestmark = pytest.mark.skipif(not hasattr(dist, "_reconfigure"), reason="torch has reconfigure from 2.14")
 
@@ -94,6 +96,27 @@ def test_what_cannot_be_is_a_sentence():
         ranks.call(rank_asks_for_what_cannot_be)
     finally:
         ranks.close()
+
+
+@pytest.mark.parametrize("end", ["abort", "shutdown"])
+def test_an_end_during_reconfigure_ends_the_wait_and_the_group(end):
+    store = dist.HashStore()
+    group = extension().ReconfigurableBackend(store, 0, 2, datetime.timedelta(seconds=60))
+    own, options = group.get_reconfigure_handle(), dist.distributed_c10d.ReconfigureOptions()
+
+    def end_it():
+        store.wait(["weft/reconfigured/1/weft/arrived"], datetime.timedelta(seconds=60))
+        getattr(group, end)()
+
+    thread = threading.Thread(target=end_it)
+    thread.start()
+    options.uuid, options.handles = 1, [own, "of a rank that never comes"]
+    with pytest.raises(dist.DistBackendError, match="was aborted on this rank"):  # else: Only 1 of 2 ranks came
+        group.reconfigure(options)
+    thread.join()
+    options.uuid, options.handles = 2, [own]
+    with pytest.raises(dist.DistBackendError, match="aborted or shut down"):
+        group.reconfigure(options)
 
 
 def rank_goes_on_after_a_death():
