@@ -69,20 +69,20 @@ WorkPtr ReconfigurableBackend::reconfigure(const c10d::ReconfigureOptions& optio
   if (ended_) std::rethrow_exception(backend_error(kEnded));
   last_uuid_ = options.uuid;
   BackendPtr before;
+  std::chrono::milliseconds timeout;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     before = std::exchange(now_, nullptr);
+    timeout = options.timeout.value_or(options_->timeout);
   }
   if (before) before->abort();
   const int rank = static_cast<int>(own - handles.begin());
   const int size = static_cast<int>(handles.size());
   auto store = c10::make_intrusive<c10d::PrefixStore>("weft/reconfigured/" + std::to_string(options.uuid),
                                                       store_->clone());
-  auto made = c10::make_intrusive<WeftBackend>(
-      std::move(store), rank, size, options.timeout.value_or(options_->timeout), options_->group_name,
-      std::vector<uint64_t>(), accelerator_, &ended_);
-  if (options.timeout) made->setTimeout(options_->timeout);
-  if (!install(made)) {
+  auto made = c10::make_intrusive<WeftBackend>(std::move(store), rank, size, timeout, options_->group_name,
+                                               std::vector<uint64_t>(), accelerator_, &ended_);
+  if (!install(made, timeout)) {
     made->abort();
     std::rethrow_exception(backend_error(kEnded));
   }
@@ -92,9 +92,10 @@ WorkPtr ReconfigurableBackend::reconfigure(const c10d::ReconfigureOptions& optio
   return work;
 }
 
-bool ReconfigurableBackend::install(const BackendPtr& made) {
+bool ReconfigurableBackend::install(const BackendPtr& made, std::chrono::milliseconds timeout) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (ended_) return false;
+  if (timeout != options_->timeout) made->setTimeout(options_->timeout);
   rank_ = made->getRank();
   size_ = made->getSize();
   now_ = made;
@@ -115,7 +116,8 @@ ReconfigurableBackend::BackendPtr ReconfigurableBackend::now() const {
 }
 
 void ReconfigurableBackend::setTimeout(std::chrono::milliseconds timeout) {
-  if (auto found = any()) found->setTimeout(timeout);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (now_) now_->setTimeout(timeout);
   options_->timeout = timeout;
 }
 

@@ -18,8 +18,9 @@
 
 namespace weft_torch {
 
-// Thread safety: any thread may call every function. A call that a reconfigure() overtakes ends with an
-// error.
+// Thread safety: any thread may call every function, except torch's getRank() and getSize() while
+// reconfigure() runs: they take no lock. The timeout of getBackendOptions() is read so, too: not while
+// setTimeout() runs. A call that a reconfigure() overtakes ends with an error.
 class ReconfigurableBackend final : public c10d::Backend {
  public:
   // `rank` and `size` are those that torch's program was started with, until the first reconfigure().
@@ -125,16 +126,17 @@ class ReconfigurableBackend final : public c10d::Backend {
   // Throws if there was no reconfigure() yet, or the last one failed.
   BackendPtr now() const;
   BackendPtr any() const;  // may be null
-  // False if the group has ended.
-  bool install(const BackendPtr& made);
+  // Gives `made`, whose timeout is `timeout`, the group's timeout and its calls. False if the group has
+  // ended.
+  bool install(const BackendPtr& made, std::chrono::milliseconds timeout);
 
   const c10::intrusive_ptr<c10d::Store> store_;
-  const c10::intrusive_ptr<Options> options_;
+  const c10::intrusive_ptr<Options> options_;  // its timeout is guarded by mutex_
   const std::string accelerator_;
   const c10d::ReconfigureHandle handle_;
-  std::mutex reconfiguring_;        // one at a time
-  std::atomic<bool> ended_{false};  // by abort() or shutdown()
-  mutable std::mutex mutex_;
+  std::mutex reconfiguring_;          // one at a time
+  std::atomic<bool> ended_{false};    // by abort() or shutdown()
+  mutable std::mutex mutex_;          // guards writes of rank_ and size_, too
   BackendPtr now_;                    // guarded by mutex_
   std::optional<int64_t> last_uuid_;  // guarded by reconfiguring_
 };
