@@ -35,6 +35,13 @@ std::vector<c10d::ReconfigureHandle> ordered(const c10d::ReconfigureOptions& opt
   return in_order ? handles : sorted;
 }
 
+WorkPtr complete_work(int rank) {
+  Operation nothing;
+  auto work = c10::make_intrusive<WeftWork>(rank, nothing, 0);
+  work->complete(nullptr);
+  return work;
+}
+
 constexpr const char* kEnded =
     "This process group was aborted or shut down on this rank; make another by init_process_group() or "
     "new_group().";
@@ -86,10 +93,7 @@ WorkPtr ReconfigurableBackend::reconfigure(const c10d::ReconfigureOptions& optio
     made->abort();
     std::rethrow_exception(backend_error(kEnded));
   }
-  Operation done;
-  auto work = c10::make_intrusive<WeftWork>(rank, done, 0);
-  work->complete(nullptr);
-  return work;
+  return complete_work(rank);
 }
 
 bool ReconfigurableBackend::install(const BackendPtr& made, std::chrono::milliseconds timeout) {
@@ -113,6 +117,15 @@ ReconfigurableBackend::BackendPtr ReconfigurableBackend::now() const {
   std::rethrow_exception(
       backend_error("This process group has no ranks yet: it was made with enable_reconfigure, so call "
                     "reconfigure() first."));
+}
+
+void ReconfigurableBackend::startCoalescing() {
+  if (auto found = any()) found->startCoalescing();
+}
+
+WorkPtr ReconfigurableBackend::endCoalescing() {
+  auto found = any();
+  return found && !ended_ ? found->endCoalescing() : complete_work(-1);
 }
 
 void ReconfigurableBackend::setTimeout(std::chrono::milliseconds timeout) {

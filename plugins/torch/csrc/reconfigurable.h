@@ -42,8 +42,9 @@ class ReconfigurableBackend final : public c10d::Backend {
   at::Tensor allocateTensor(long size, at::TensorOptions options) override {
     return now()->allocateTensor(size, options);
   }
-  void startCoalescing() override { now()->startCoalescing(); }
-  WorkPtr endCoalescing() override { return now()->endCoalescing(); }
+  // Without a reconfigure() these do nothing: torch calls abort() between them.
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     return now()->allreduce(tensors, options);

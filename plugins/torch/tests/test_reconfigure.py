@@ -128,6 +128,20 @@ def test_an_end_during_reconfigure_ends_the_wait_and_the_group(end):
         group.reconfigure(options)
 
 
+def rank_aborts_before_a_reconfigure():
+    dist.distributed_c10d._abort_process_group()
+    return dist.is_initialized()
+
+
+def test_torch_aborts_a_group_without_ranks():
+    ranks = Ranks(1, prepare=_enabled)
+    try:
+        assert ranks.call(rank_aborts_before_a_reconfigure) == [False]
+    finally:
+        ranks.failed = True  # it has no group to destroy
+        ranks.close()
+
+
 def rank_goes_on_after_a_death():
     handles = _handles("all", 3)
     dist._reconfigure(1, handles).wait()
