@@ -38,9 +38,11 @@ class WeftBackend final : public c10d::Backend {
   // A collective of all ranks of the group. `global_ranks` are its ranks in the default group; none: it is
   // that. A group of some ranks shares the default group's connections. Where those are not Weft's, ranks
   // meet through the store, and `timeout` is how long they wait. `accelerator` names the type of device whose
-  // tensors are taken besides the host's, as "cuda"; "": none.
+  // tensors are taken besides the host's, as "cuda"; "": none. Another thread that sets `*cancelled` ends the
+  // wait for ranks; the constructor then throws DistBackendError.
   WeftBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout,
-              std::string group_name, std::vector<uint64_t> global_ranks, const std::string& accelerator);
+              std::string group_name, std::vector<uint64_t> global_ranks, const std::string& accelerator,
+              const std::atomic<bool>* cancelled = nullptr);
   // Of a communicator that is there, which it destroys.
   WeftBackend(Membership group, weftComm_t comm, c10::intrusive_ptr<Options> options,
               std::optional<at::DeviceType> accelerator);

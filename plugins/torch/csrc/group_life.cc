@@ -63,12 +63,13 @@ constexpr const char* kAbortReason = "torch.distributed aborted the process grou
 
 WeftBackend::WeftBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                          std::chrono::milliseconds timeout, std::string group_name,
-                         std::vector<uint64_t> global_ranks, const std::string& accelerator)
+                         std::vector<uint64_t> global_ranks, const std::string& accelerator,
+                         const std::atomic<bool>* cancelled)
     : Backend(rank, size),
       group_(membership(std::move(store), rank, size, group_name, global_ranks)),
       options_(make_options(timeout, std::move(group_name), std::move(global_ranks))),
       timeout_ms_(timeout.count()),
-      comm_(make_communicator(group_, timeout, WEFT_DEVICE_HOST)),
+      comm_(make_communicator(group_, timeout, WEFT_DEVICE_HOST, cancelled)),
       device_(device_group(accelerator_type(accelerator), group_, timeout)),
       lender_(std::make_shared<Lender>(rank, size)) {
   open();

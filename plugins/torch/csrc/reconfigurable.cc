@@ -35,6 +35,17 @@ std::vector<c10d::ReconfigureHandle> ordered(const c10d::ReconfigureOptions& opt
   return in_order ? handles : sorted;
 }
 
+WorkPtr complete_work(int rank) {
+  Operation nothing;
+  auto work = c10::make_intrusive<WeftWork>(rank, nothing, 0);
+  work->complete(nullptr);
+  return work;
+}
+
+constexpr const char* kEnded =
+    "This process group was aborted or shut down on this rank; make another by init_process_group() or "
+    "new_group().";
+
 }  // namespace
 
 ReconfigurableBackend::ReconfigurableBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
@@ -62,29 +73,37 @@ WorkPtr ReconfigurableBackend::reconfigure(const c10d::ReconfigureOptions& optio
     C10_THROW_ERROR(ValueError, c10::str("The uuid ", options.uuid,
                                          " of reconfigure was used before; give each call another."));
   }
+  if (ended_) std::rethrow_exception(backend_error(kEnded));
   last_uuid_ = options.uuid;
   BackendPtr before;
+  std::chrono::milliseconds timeout;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     before = std::exchange(now_, nullptr);
+    timeout = options.timeout.value_or(options_->timeout);
   }
   if (before) before->abort();
   const int rank = static_cast<int>(own - handles.begin());
   const int size = static_cast<int>(handles.size());
   auto store = c10::make_intrusive<c10d::PrefixStore>("weft/reconfigured/" + std::to_string(options.uuid),
                                                       store_->clone());
-  auto made = c10::make_intrusive<WeftBackend>(std::move(store), rank, size,
-                                               options.timeout.value_or(options_->timeout),
-                                               options_->group_name, std::vector<uint64_t>(), accelerator_);
-  if (options.timeout) made->setTimeout(options_->timeout);
+  auto made = c10::make_intrusive<WeftBackend>(std::move(store), rank, size, timeout, options_->group_name,
+                                               std::vector<uint64_t>(), accelerator_, &ended_);
+  if (!install(made, timeout)) {
+    made->abort();
+    std::rethrow_exception(backend_error(kEnded));
+  }
+  return complete_work(rank);
+}
+
+bool ReconfigurableBackend::install(const BackendPtr& made, std::chrono::milliseconds timeout) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  rank_ = rank;
-  size_ = size;
-  now_ = std::move(made);
-  Operation done;
-  auto work = c10::make_intrusive<WeftWork>(rank_, done, 0);
-  work->complete(nullptr);
-  return work;
+  if (ended_) return false;
+  if (timeout != options_->timeout) made->setTimeout(options_->timeout);
+  rank_ = made->getRank();
+  size_ = made->getSize();
+  now_ = made;
+  return true;
 }
 
 ReconfigurableBackend::BackendPtr ReconfigurableBackend::any() const {
@@ -94,13 +113,24 @@ ReconfigurableBackend::BackendPtr ReconfigurableBackend::any() const {
 
 ReconfigurableBackend::BackendPtr ReconfigurableBackend::now() const {
   if (auto found = any()) return found;
+  if (ended_) std::rethrow_exception(backend_error(kEnded));
   std::rethrow_exception(
       backend_error("This process group has no ranks yet: it was made with enable_reconfigure, so call "
                     "reconfigure() first."));
 }
 
+void ReconfigurableBackend::startCoalescing() {
+  if (auto found = any()) found->startCoalescing();
+}
+
+WorkPtr ReconfigurableBackend::endCoalescing() {
+  auto found = any();
+  return found && !ended_ ? found->endCoalescing() : complete_work(-1);
+}
+
 void ReconfigurableBackend::setTimeout(std::chrono::milliseconds timeout) {
-  if (auto found = any()) found->setTimeout(timeout);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (now_) now_->setTimeout(timeout);
   options_->timeout = timeout;
 }
 
@@ -110,10 +140,12 @@ c10d::ErrorType ReconfigurableBackend::getError() {
 }
 
 void ReconfigurableBackend::abort() {
+  ended_ = true;  // before any(): a reconfigure() that installs a backend later sees it
   if (auto found = any()) found->abort();
 }
 
 void ReconfigurableBackend::shutdown() {
+  ended_ = true;
   if (auto found = any()) found->shutdown();
 }
 

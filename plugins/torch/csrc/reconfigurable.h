@@ -8,6 +8,7 @@
 
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
 
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -17,8 +18,9 @@
 
 namespace weft_torch {
 
-// Thread safety: any thread may call every function. A call that a reconfigure() overtakes ends with an
-// error.
+// Thread safety: any thread may call every function, except torch's getRank() and getSize() while
+// reconfigure() runs: they take no lock. The timeout of getBackendOptions() is read so, too: not while
+// setTimeout() runs. A call that a reconfigure() overtakes ends with an error.
 class ReconfigurableBackend final : public c10d::Backend {
  public:
   // `rank` and `size` are those that torch's program was started with, until the first reconfigure().
@@ -32,6 +34,7 @@ class ReconfigurableBackend final : public c10d::Backend {
   c10d::ReconfigureHandle get_reconfigure_handle() const override { return handle_; }
   // Ends what is in flight here, then waits for all that are named: through the store, which must be theirs.
   // The Work is complete. A rank that is not named keeps what it has, until it is used or its ranks end it.
+  // abort() and shutdown() end the wait with DistBackendError; after them the group cannot be reconfigured.
   WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
 
   bool supportsCoalescing() const override { return true; }
@@ -39,8 +42,9 @@ class ReconfigurableBackend final : public c10d::Backend {
   at::Tensor allocateTensor(long size, at::TensorOptions options) override {
     return now()->allocateTensor(size, options);
   }
-  void startCoalescing() override { now()->startCoalescing(); }
-  WorkPtr endCoalescing() override { return now()->endCoalescing(); }
+  // Without a reconfigure() these do nothing: torch calls abort() between them.
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     return now()->allreduce(tensors, options);
@@ -123,13 +127,17 @@ class ReconfigurableBackend final : public c10d::Backend {
   // Throws if there was no reconfigure() yet, or the last one failed.
   BackendPtr now() const;
   BackendPtr any() const;  // may be null
+  // Gives `made`, whose timeout is `timeout`, the group's timeout and its calls. False if the group has
+  // ended.
+  bool install(const BackendPtr& made, std::chrono::milliseconds timeout);
 
   const c10::intrusive_ptr<c10d::Store> store_;
-  const c10::intrusive_ptr<Options> options_;
+  const c10::intrusive_ptr<Options> options_;  // its timeout is guarded by mutex_
   const std::string accelerator_;
   const c10d::ReconfigureHandle handle_;
-  std::mutex reconfiguring_;  // one at a time
-  mutable std::mutex mutex_;
+  std::mutex reconfiguring_;          // one at a time
+  std::atomic<bool> ended_{false};    // by abort() or shutdown()
+  mutable std::mutex mutex_;          // guards writes of rank_ and size_, too
   BackendPtr now_;                    // guarded by mutex_
   std::optional<int64_t> last_uuid_;  // guarded by reconfiguring_
 };

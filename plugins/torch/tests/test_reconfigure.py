@@ -1,11 +1,14 @@
 """torch 2.14's reconfigure(): ranks leave, come back and change their order."""
 import datetime
+import threading
+import time
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from ranks import Ranks
+from weft_torch._extension import extension
 
 pytestmark = pytest.mark.skipif(not hasattr(dist, "_reconfigure"), reason="torch has reconfigure from 2.14")
 
@@ -26,6 +29,12 @@ def _handles(number, size):
 
 def _own():
     return int(dist._get_reconfigure_handle().split(":")[1])
+
+
+def _meet(name, size):
+    """Through the store: the reconfigure() of one rank ends what others still wait for in the group before."""
+    _store().set(f"{name}/{_own()}", "")
+    _store().wait([f"{name}/{rank}" for rank in range(size)])
 
 
 def _sum_of_ranks():
@@ -49,13 +58,13 @@ def rank_changes_its_group():
         seen.append((dist.get_rank(), dist.get_world_size(), _sum_of_ranks()))
 
     reconfigure(1, first)
+    _meet("summed", 3)
     if own != 1:  # which leaves, reversed
         reconfigure(2, [first[2], first[0]])
         gathered = [torch.zeros(1), torch.zeros(1)]
         dist.all_gather(gathered, torch.tensor([float(own)]))
         assert [each.item() for each in gathered] == [2, 0]
-    _store().set(f"came/{own}", "")
-    _store().wait([f"came/{rank}" for rank in range(3)])
+    _meet("came", 3)
     reconfigure(3, set(first))  # and comes back
     return seen
 
@@ -81,6 +90,7 @@ def rank_asks_for_what_cannot_be():
     dist._reconfigure(1, handles).wait()
     with pytest.raises(ValueError, match="uuid 1 of reconfigure was used"):
         dist._reconfigure(1, handles)
+    _meet("connected", 2)
     if _own() == 0:
         with pytest.raises(dist.DistBackendError, match="Only 1 of 2 ranks"):
             dist._reconfigure(2, handles, timeout=datetime.timedelta(seconds=1))
@@ -96,15 +106,52 @@ def test_what_cannot_be_is_a_sentence():
         ranks.close()
 
 
+@pytest.mark.parametrize("end", ["abort", "shutdown"])
+def test_an_end_during_reconfigure_ends_the_wait_and_the_group(end):
+    store = dist.HashStore()
+    group = extension().ReconfigurableBackend(store, 0, 2, datetime.timedelta(seconds=60))
+    own, options = group.get_reconfigure_handle(), dist.distributed_c10d.ReconfigureOptions()
+
+    def end_it():
+        while not store.check(["weft/reconfigured/1/weft/arrived"]):  # add() of a HashStore wakes no wait()
+            time.sleep(0.01)
+        getattr(group, end)()
+
+    thread = threading.Thread(target=end_it, daemon=True)
+    thread.start()
+    options.uuid, options.handles = 1, [own, "of a rank that never comes"]
+    with pytest.raises(dist.DistBackendError, match="was aborted on this rank"):  # else: Only 1 of 2 ranks came
+        group.reconfigure(options)
+    thread.join()
+    options.uuid, options.handles = 2, [own]
+    with pytest.raises(dist.DistBackendError, match="aborted or shut down"):
+        group.reconfigure(options)
+
+
+def rank_aborts_before_a_reconfigure():
+    dist.distributed_c10d._abort_process_group()
+    return dist.is_initialized()
+
+
+def test_torch_aborts_a_group_without_ranks():
+    ranks = Ranks(1, prepare=_enabled)
+    try:
+        assert ranks.call(rank_aborts_before_a_reconfigure) == [False]
+    finally:
+        ranks.failed = True  # it has no group to destroy
+        ranks.close()
+
+
 def rank_goes_on_after_a_death():
     handles = _handles("all", 3)
     dist._reconfigure(1, handles).wait()
-    dist.barrier()
+    _meet("connected", 3)
     if _own() == 2:
         import os
         os._exit(1)
     with pytest.raises(dist.DistBackendError, match="rank 2"):
         dist.all_reduce(torch.ones(1))
+    _meet("failed", 2)
     dist._reconfigure(2, handles[:2]).wait()
     return _sum_of_ranks()
 
