@@ -5,7 +5,6 @@
 
 namespace {
 
-const int kRatesInBuild =
-    ::setenv("XDG_CACHE_HOME", (std::filesystem::current_path() / "cache").c_str(), 1);
+const int kRatesInBuild = ::setenv("XDG_CACHE_HOME", (std::filesystem::current_path() / "cache").c_str(), 1);
 
 }  // namespace

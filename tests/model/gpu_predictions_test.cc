@@ -18,8 +18,8 @@ using plan::Collective;
 using topology::Layout;
 
 /// Threads as ranks that share an H100: the rates that were measured there, and driver calls of usual cost
-/// (docs/results/data/gpu.md). `scope_us` is what an entry into the driver's context takes, twice a step and twice
-/// a call.
+/// (docs/results/data/gpu.md). `scope_us` is what an entry into the driver's context takes, twice a step and
+/// twice a call.
 Machine h100(int ranks, double scope_us) {
   constexpr double kCopy = 1.8, kRecord = 0.7, kQuery = 0.7, kBegin = 2.5, kEvent = 1.5, kTurn = 0.3;
   Machine machine;

@@ -6,10 +6,11 @@
 // classification.
 //
 // Logits exist for a few rows at a time. The matrix W[V, C] may be the embedding's. Tensor rank t has the
-// tokens [t · V/T, (t + 1) · V/T) of it and of its bias; the last rank may have fewer. So it has those columns
-// of the logits, which are never gathered. The ranks gather three numbers of each row: its maximum, the sum of
-// exponentials, and the target's logit where the target is there. From these each rank computes the loss and
-// its columns' derivatives. Then the ranks add up their summands of dx (Shoeybi et al., "Megatron-LM", 2019).
+// tokens [t · V/T, (t + 1) · V/T) of it and of its bias; the last rank may have fewer. So it has those
+// columns of the logits, which are never gathered. The ranks gather three numbers of each row: its maximum,
+// the sum of exponentials, and the target's logit where the target is there. From these each rank computes
+// the loss and its columns' derivatives. Then the ranks add up their summands of dx (Shoeybi et al.,
+// "Megatron-LM", 2019).
 //
 // A classification has no vocabulary to divide, and few rows: every rank computes all of them.
 #include "model/recipe_builder.h"
