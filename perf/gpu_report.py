@@ -92,10 +92,15 @@ def environment(lines):
     return table(["", ""], [*facts["rows"][-1].items(), *(("programs: " + name, of_them) for name, of_them in programs.items())])
 
 
+def is_time(row):
+    """Whether it is a row of gpu_ranks time."""
+    return "algorithm" in row and "us" in row
+
+
 def of_threads(lines):
     """The rows of gpu_ranks time, together: what the sizes of one collective compare best in."""
     rows = [(row["collective"], row["ranks"], human(row["bytes"]), row["us"], row["GB/s"], row["algorithm"], row.get("path", ""), row["graph"] or "", name)
-            for name, line in lines.items() for row in (line.get("values") or {}).get("rows", []) if "algorithm" in row]
+            for name, line in lines.items() for row in (line.get("values") or {}).get("rows", []) if is_time(row)]
     return table(["collective", "ranks", "size", "µs", "GB/s", "algorithm", "path", "in a graph of", "step"], rows) if rows else ""
 
 
@@ -106,12 +111,10 @@ def group_section(group, lines):
     overview = table(["question", "result", "", "s", "step"],
                      [(step.asks, in_words(line["values"]) if line.get("values") else line.get("reason"), STATUSES[line["status"]],
                        line.get("seconds"), f"`{step.name}`") for step, line in here])
-    parts = [f"## {GROUPS[group]}", overview]
-    if group == "latency":
-        parts += filter(None, [of_threads(dict((step.name, line) for step, line in here))])
+    parts = [f"## {GROUPS[group]}", overview, *filter(None, [of_threads({step.name: line for step, line in here})])]
     for step, line in here:
         values = line.get("values")
-        if not values or any("algorithm" in row for row in values.get("rows", []) if values["kind"] == "rows"):
+        if not values or any(is_time(row) for row in values.get("rows", []) if values["kind"] == "rows"):
             continue  # those are in the table of all
         if shown := details(step.name, values):
             parts += [f"`{step.name}`: {step.asks}", shown]

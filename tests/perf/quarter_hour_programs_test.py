@@ -61,7 +61,7 @@ class OnTheTestsDriver(without_programs.InFolder):
             self.assertEqual(lines[name]["status"], "skipped" if needs else "ok", lines[name])
             if needs:
                 self.assertEqual(lines[name]["reason"], f"the tests' driver is not enough for {needs[0]}")
-        self.assertEqual([row["bytes"] for row in lines["all_reduce_2"]["values"]["rows"]], [64, 65536, 262144, 1048576])
+        self.assertEqual([row["bytes"] for row in lines["all_reduce_2"]["values"]["rows"]], [64, 65536, 262144, 524288, 1048576])
         self.assertEqual(lines["small_operations"]["values"]["rows"][0]["wrong"], 0)
         self.assertIn("rank 1 has not arrived", lines["deadline"]["values"]["rows"][0]["error"])
         self.assertLess(lines["abort"]["values"]["rows"][0]["stream goes on, ms"], 5000)
