@@ -55,7 +55,7 @@ TYPED_TEST(CrossEntropyKernel, IsTheCpus) {
     const Doubles got = in_every_order([&](unsigned seed) {
       Elements<T> x(logits);
       Elements<double> losses(l.rows);
-      launch(std::string("loom_cross_entropy_") + kTypeName<T>,
+      launch(std::string("loom_cross_entropy_") + kKernelType<T>,
              CrossEntropyArguments<T>{x.data(), target.data(), losses.data(), l.rows, l.vocabulary, l.stride,
                                       kScale},
              seed);
@@ -89,7 +89,7 @@ TYPED_TEST(CrossEntropyKernel, SumsOverRanks) {
         for (int64_t row = 0; row < l.rows; ++row)
           for (int64_t c = 0; c < count; ++c)
             store(x[row * stride + c], static_cast<float>(logits[row * l.vocabulary + rank * count + c]));
-        launch(std::string("loom_split_cross_entropy_begin_") + kTypeName<T>,
+        launch(std::string("loom_split_cross_entropy_begin_") + kKernelType<T>,
                SplitCrossEntropyBeginArguments<T>{x.data(),
                                                   target.data(),
                                                   numbers.data() + rank * l.rows * 3,
@@ -101,7 +101,7 @@ TYPED_TEST(CrossEntropyKernel, SumsOverRanks) {
       Doubles all(static_cast<size_t>(l.rows * l.vocabulary)), losses;
       for (int rank = 0; rank < ranks; ++rank) {
         Elements<double> of_rank(l.rows);
-        launch(std::string("loom_split_cross_entropy_finish_") + kTypeName<T>,
+        launch(std::string("loom_split_cross_entropy_finish_") + kKernelType<T>,
                SplitCrossEntropyFinishArguments<T>{parts[rank].data(),
                                                    target.data(),
                                                    numbers.data(),
@@ -138,7 +138,7 @@ TYPED_TEST(CrossEntropyKernel, ANaNStaysOne) {
   Elements<T> x(Doubles{1, NAN, 2, 3});
   std::vector<int32_t> target = {0};
   Elements<double> loss(1);
-  launch(std::string("loom_cross_entropy_") + kTypeName<T>,
+  launch(std::string("loom_cross_entropy_") + kKernelType<T>,
          CrossEntropyArguments<T>{x.data(), target.data(), loss.data(), 1, 4, 4, 1}, 0);
   EXPECT_TRUE(std::isnan(loss[0]));
 }

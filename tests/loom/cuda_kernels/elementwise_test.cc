@@ -39,8 +39,8 @@ TYPED_TEST(ActivationKernel, IsTheCpus) {
       Doubles y(x.size()), dx(x.size());
       op.activation_forward(workers, activation, x.data(), y.data(), count);
       op.activation_backward(workers, activation, x.data(), dy.data(), dx.data(), count);
-      const std::string forward = std::string("loom_") + name + "_forward_" + kTypeName<T>;
-      const std::string backward = std::string("loom_") + name + "_backward_" + kTypeName<T>;
+      const std::string forward = std::string("loom_") + name + "_forward_" + kKernelType<T>;
+      const std::string backward = std::string("loom_") + name + "_backward_" + kKernelType<T>;
       const Doubles got = in_every_order([&](unsigned seed) {
         Elements<T> in(x, shift), out(count, shift), d(dy, shift), into(count, shift);
         launch(forward, ActivationForwardArguments<T>{in.data(), out.data(), count}, seed);
@@ -68,9 +68,9 @@ TYPED_TEST(DropoutKernel, HasTheCpusBits) {
       const Doubles got = in_every_order([&](unsigned seed) {
         Elements<T> in(x.doubles(), shift), apart(count);
         DropoutArguments<T> a{in.data(), apart.data(), count, DropoutMask(dropout_of(0.3f, first))};
-        launch(std::string("loom_dropout_") + kTypeName<T>, a, seed);
+        launch(std::string("loom_dropout_") + kKernelType<T>, a, seed);
         a.y = in.data();  // in place
-        launch(std::string("loom_dropout_") + kTypeName<T>, a, seed);
+        launch(std::string("loom_dropout_") + kKernelType<T>, a, seed);
         EXPECT_EQ(in.doubles(), apart.doubles());
         return in.doubles();
       });
@@ -94,9 +94,9 @@ TYPED_TEST(DropoutKernel, AddsToTheResidual) {
           Elements<T> to(residual), in(x), with(bias), apart(kRows * width);
           AddDropoutArguments<T> a{to.data(), in.data(), has_bias ? with.data() : nullptr, apart.data(),
                                    kRows,     width,     DropoutMask(dropout_of(p, 5))};
-          launch(std::string("loom_add_dropout_") + kTypeName<T>, a, seed);
+          launch(std::string("loom_add_dropout_") + kKernelType<T>, a, seed);
           a.y = to.data();  // in place
-          launch(std::string("loom_add_dropout_") + kTypeName<T>, a, seed);
+          launch(std::string("loom_add_dropout_") + kKernelType<T>, a, seed);
           EXPECT_EQ(to.doubles(), apart.doubles());
           return to.doubles();
         });
@@ -122,7 +122,7 @@ TEST(AddKernel, IsTheSum) {
 
 TYPED_TEST(ConvertKernel, ScalesRoundsAndFindsOverflows) {
   using T = TypeParam;
-  const std::string name = std::string("loom_convert_") + kTypeName<T>;
+  const std::string name = std::string("loom_convert_") + kKernelType<T>;
   for (const auto [count, shift] : kExtents) {
     const Doubles from = held<float>(random_values(count, 1));
     Doubles wanted(from);
@@ -213,7 +213,7 @@ TYPED_TEST(AdamWKernel, IsTheCpus) {
                                         parameter.data(),
                                         count,
                                         formulas::AdamWUpdate<float>(settings)};
-      launch(std::string("loom_adamw_") + kTypeName<T>, arguments, seed);
+      launch(std::string("loom_adamw_") + kKernelType<T>, arguments, seed);
       EXPECT_EQ(parameter.doubles(), held<T>(m.doubles()));
       return joined(m.doubles(), one.doubles(), two.doubles());
     });
@@ -226,7 +226,7 @@ TYPED_TEST(AdamWKernel, IsTheCpus) {
 TYPED_TEST(AdamWKernel, LeavesParametersOutThatAreNone) {
   using T = TypeParam;
   Elements<float> g(Doubles{1, 2}), m(Doubles{1, 1}), first(Doubles{0, 0}), second(Doubles{0, 0});
-  launch(std::string("loom_adamw_") + kTypeName<T>,
+  launch(std::string("loom_adamw_") + kKernelType<T>,
          AdamWArguments<T>{g.data(), m.data(), first.data(), second.data(), nullptr, 2,
                            formulas::AdamWUpdate<float>(ops::AdamW{0.5f})},
          0);

@@ -45,7 +45,7 @@ TYPED_TEST(EmbeddingKernel, ForwardIsTheCpus) {
           has_more ? type.data() : nullptr, y.data(), kRows, kTokens, width);
       const Doubles got = in_every_order([&](unsigned seed) {
         Elements<T> e(wte), p(wpe), t(type), to(kRows * width);
-        launch(std::string("loom_embedding_") + kTypeName<T>,
+        launch(std::string("loom_embedding_") + kKernelType<T>,
                EmbeddingArguments<T>{token.data(),
                                      e.data(),
                                      has_more ? p.data() : nullptr,
@@ -74,7 +74,7 @@ TYPED_TEST(EmbeddingKernel, TokensOfOtherRanksAreZero) {
                                                    kWidth);
   Elements<T> e(wte), to(kRows * kWidth);
   launch(
-      std::string("loom_embedding_") + kTypeName<T>,
+      std::string("loom_embedding_") + kKernelType<T>,
       EmbeddingArguments<T>{token.data(), e.data(), nullptr, nullptr, to.data(), kRows, kRows, kWidth, kOwn},
       0);
   EXPECT_EQ(to.doubles(), y);
@@ -138,8 +138,8 @@ TYPED_TEST(EmbeddingKernel, GradientIsTheCpus) {
                                       nullptr,      rows,         width,       own};
       Elements<float> sums(a.pieces() * 2 * width);
       a.sums = sums.data();
-      launch(std::string("loom_embedding_gradient_") + kTypeName<T>, a, seed);
-      launch(std::string("loom_embedding_gradient_runs_") + kTypeName<T>, a, seed);
+      launch(std::string("loom_embedding_gradient_") + kKernelType<T>, a, seed);
+      launch(std::string("loom_embedding_gradient_runs_") + kKernelType<T>, a, seed);
       return dwte.doubles();
     });
     EXPECT_LT(error_of(got, wanted), kTolerance<float>) << rows << " of " << width;
@@ -164,11 +164,11 @@ TYPED_TEST(PositionKernel, ForwardAndBackwardAreTheCpus) {
         Elements<T> in(x), p(wpe), dy(x), apart(kRows * width);
         Elements<float> d(before);
         PositionArguments<T> a{in.data(), p.data(), apart.data(), first, kRows, kTokens, width};
-        launch(std::string("loom_position_") + kTypeName<T>, a, seed);
+        launch(std::string("loom_position_") + kKernelType<T>, a, seed);
         a.y = in.data();  // in place
-        launch(std::string("loom_position_") + kTypeName<T>, a, seed);
+        launch(std::string("loom_position_") + kKernelType<T>, a, seed);
         EXPECT_EQ(in.doubles(), apart.doubles());
-        launch(std::string("loom_position_gradient_") + kTypeName<T>,
+        launch(std::string("loom_position_gradient_") + kKernelType<T>,
                PositionGradientArguments<T>{dy.data(), d.data(), first, kRows, kTokens, width}, seed);
         return joined(in.doubles(), d.doubles());
       });
@@ -195,7 +195,7 @@ TYPED_TEST(RotaryKernel, IsTheCpus) {
           launch("loom_rotary_turns",
                  RotaryTurnsArguments{turns.data(), shape.tokens, dims, shape.first_position, shape.base},
                  seed);
-          launch(std::string("loom_rotary_") + kTypeName<T>,
+          launch(std::string("loom_rotary_") + kKernelType<T>,
                  RotaryArguments<T>{x.data(), turns.data(), rows, shape.tokens, shape.heads, head_size, dims,
                                     interleaved, back},
                  seed);

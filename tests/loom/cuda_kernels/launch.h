@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "cuda_kernels/emulator/emulator.h"
+#include "device/cuda/kernels/types.h"
 #include "ops/arrays.h"
 
 namespace loom::cuda {
@@ -98,13 +99,6 @@ void launch(const std::string& name, const Arguments& arguments, unsigned seed) 
   launch(name, arguments.shape(), arguments, seed);
 }
 
-template <typename T>
-constexpr const char* kTypeName = "fp32";
-template <>
-inline constexpr const char* kTypeName<bf16> = "bf16";
-template <>
-inline constexpr const char* kTypeName<fp16> = "fp16";
-
 /// What T can hold of a value.
 template <typename T>
 testing::Doubles held(const testing::Doubles& values) {
@@ -170,7 +164,7 @@ using KernelTypes = ::testing::Types<float, bf16, fp16>;
 struct KernelTypeNames {
   template <typename T>
   static std::string GetName(int) {
-    return kTypeName<T>;
+    return kKernelType<T>;
   }
 };
 }  // namespace loom::cuda

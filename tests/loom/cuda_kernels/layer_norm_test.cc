@@ -42,7 +42,7 @@ TYPED_TEST(LayerNormKernel, ForwardIsTheCpus) {
     const Doubles got = in_every_order([&](unsigned seed) {
       Elements<T> x(wanted.x, shift), weight(wanted.weight), bias(wanted.bias, shift), y(rows * width);
       Elements<float> mean(rows), rstd(rows);
-      launch(std::string("loom_layer_norm_forward_") + kTypeName<T>,
+      launch(std::string("loom_layer_norm_forward_") + kKernelType<T>,
              LayerNormForwardArguments<T>{x.data(), weight.data(), bias.data(), y.data(), mean.data(),
                                           rstd.data(), rows, width, kEpsilon},
              seed);
@@ -76,9 +76,9 @@ TYPED_TEST(LayerNormKernel, MayAddToTheResidualFirst) {
         arguments.sum = apart.data();
         arguments.added = has_bias ? with.data() : nullptr;
         arguments.mask = DropoutMask(kDropout);
-        launch(std::string("loom_layer_norm_forward_") + kTypeName<T>, arguments, seed);
+        launch(std::string("loom_layer_norm_forward_") + kKernelType<T>, arguments, seed);
         arguments.sum = to.data();  // in place
-        launch(std::string("loom_layer_norm_forward_") + kTypeName<T>, arguments, seed);
+        launch(std::string("loom_layer_norm_forward_") + kKernelType<T>, arguments, seed);
         EXPECT_EQ(to.doubles(), apart.doubles());
         return joined(to.doubles(), y.doubles(), mean.doubles());
       });
@@ -107,7 +107,8 @@ Doubles backward(const Norm& norm, const Doubles& dy, const Doubles& dx_before, 
   LaunchShape launched = a.shape();
   FoldArguments fold = a.fold(dweight.data(), dbias.data());
   if (parts > 0) launched.grid[0] = static_cast<unsigned>(fold.parts = parts);
-  launch(std::string("loom_layer_norm_backward_") + (wide ? "wide_" : "") + kTypeName<T>, launched, a, seed);
+  launch(std::string("loom_layer_norm_backward_") + (wide ? "wide_" : "") + kKernelType<T>, launched, a,
+         seed);
   launch("loom_fold", fold, seed);
   return joined(dx.doubles(), masked.doubles(), dweight.doubles(), dbias.doubles());
 }
@@ -163,7 +164,7 @@ TYPED_TEST(ColumnSumsKernel, AreTheSums) {
       ColumnSumsArguments<T> a{in.data(), nullptr, rows, width};
       Elements<float> partial(a.parts() * width);
       a.partial = partial.data();
-      launch(std::string("loom_column_sums_") + kTypeName<T>, a, seed);
+      launch(std::string("loom_column_sums_") + kKernelType<T>, a, seed);
       launch("loom_fold", FoldArguments{partial.data(), sum.data(), nullptr, a.parts(), width, width, add},
              seed);
       return sum.doubles();

@@ -5,21 +5,15 @@
 
 #include "device/cuda/compute.h"
 #include "device/cuda/kernels/column_sums.h"
+#include "device/cuda/kernels/types.h"
 #include "ops/operators.h"
 
 namespace loom::cuda {
 
-template <typename T>
-constexpr const char* kKernelSuffix = "_fp32";
-template <>
-inline constexpr const char* kKernelSuffix<bf16> = "_bf16";
-template <>
-inline constexpr const char* kKernelSuffix<fp16> = "_fp16";
-
 /// "loom_dropout_bf16"
 template <typename T>
 std::string kernel_of(const char* name) {
-  return std::string("loom_") + name + kKernelSuffix<T>;
+  return std::string("loom_") + name + "_" + kKernelType<T>;
 }
 
 /// sum[width] = Σ over rows of x[rows, width], or that added.

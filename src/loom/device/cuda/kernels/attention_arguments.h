@@ -49,6 +49,13 @@ struct AttentionArguments {
 
 /// Head sizes that have kernels; others take the next larger one's, with zeros behind their end.
 inline constexpr int kAttentionHeads[] = {64, 96, 128, 256};
+/// for_kernel(name of the type, T, head size) for every element type and each of these sizes.
+#define LOOM_EACH_ATTENTION_HEAD(for_kernel, type, T) \
+  for_kernel(type, T, 64) for_kernel(type, T, 96) for_kernel(type, T, 128) for_kernel(type, T, 256)
+#define LOOM_EACH_ATTENTION(for_kernel)             \
+  LOOM_EACH_ATTENTION_HEAD(for_kernel, fp32, float) \
+  LOOM_EACH_ATTENTION_HEAD(for_kernel, bf16, bf16)  \
+  LOOM_EACH_ATTENTION_HEAD(for_kernel, fp16, fp16)
 
 /// Tiles of one kernel. A block has `kRows` rows, of queries or (in attention_backward_keys) of keys, which
 /// stay in shared memory; each warp has `kRowTiles` times 16 of them. Tiles of `kStreamed` rows of the other

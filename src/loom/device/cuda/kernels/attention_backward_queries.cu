@@ -9,12 +9,6 @@ namespace loom::cuda {
               (AttentionQueriesTiles<T, head>::kThreads), 1) {                     \
     attention_backward_queries<AttentionQueriesTiles<T, head>>(arguments);         \
   }
-#define LOOM_ATTENTION_OF_EVERY_HEAD(type, T) \
-  LOOM_ATTENTION(type, T, 64)                 \
-  LOOM_ATTENTION(type, T, 96) LOOM_ATTENTION(type, T, 128) LOOM_ATTENTION(type, T, 256)
-
-LOOM_ATTENTION_OF_EVERY_HEAD(fp32, float)
-LOOM_ATTENTION_OF_EVERY_HEAD(bf16, bf16)
-LOOM_ATTENTION_OF_EVERY_HEAD(fp16, fp16)
+LOOM_EACH_ATTENTION(LOOM_ATTENTION)
 
 }  // namespace loom::cuda

@@ -8,16 +8,10 @@
 
 #include "device/cuda/kernels/attention_arguments.h"
 #include "device/cuda/kernels/attention_delta.h"
+#include "device/cuda/kernels/types.h"
 #include "ops/operators.h"
 
 namespace loom::cuda {
-
-template <typename T>
-inline constexpr const char* kKernelType = "fp32";
-template <>
-inline constexpr const char* kKernelType<bf16> = "bf16";
-template <>
-inline constexpr const char* kKernelType<fp16> = "fp16";
 
 template <typename Arguments>
 struct KernelLaunch {
