@@ -125,9 +125,9 @@ double StepEnd<T>::sum_of_norms(const double* all, int64_t count) const {
 }
 
 /// Every rank adds the sums of all microbatches, which the last stages have, in the order of their numbers.
-/// Of a step ranks also tell each other how long they were busy, whether somebody wants them to end the run,
-/// and whether their norm is finite: if one's is not, it becomes infinite on all, so that all skip the step,
-/// whatever each copy of the model has found.
+/// After a step, ranks also tell each other how long they were busy, and whether somebody wants the run to
+/// end. They tell whether their norm is finite, too. If one rank's is not, it becomes infinite on all ranks,
+/// so that all copies of the model skip the step.
 template <typename T>
 Result<double> StepEnd<T>::exchange_losses(StepProgress* step, double& right) {
   const program::Job& job = context_.job;

@@ -1,7 +1,7 @@
 // StepEnd: how a step ends: the norm of the gradients, the losses that all ranks learn, and the optimizer.
 //
-// What ranks tell each other after a step or an evaluation lies in the arena: the losses of a rank's
-// microbatches and some numbers behind them, then those of all ranks.
+// What ranks tell each other after a step or an evaluation lies in the arena. First come the losses of this
+// rank's microbatches, and some numbers behind them. Then come those of all ranks.
 //
 // Thread safety: as Workers.
 #pragma once

@@ -1,11 +1,10 @@
 // The verifier: proves that a program computes a training step, whoever made it. It executes the program
 // symbolically, and knows nothing of generators and passes.
 //
-// What it proves; the first thing that is wrong is reported with its instruction:
+// It reports the first thing that is wrong, with its instruction. It proves:
 //   structure  instructions name buffers that exist, and come after earlier ones only
-//   order      of two uses of a buffer, one of them a write, the first is over before the second begins;
-//   nothing
-//              is read before it is written
+//   order      of two uses of a buffer, one of them a write, the first is over before the second begins
+//   content    nothing is read before it is written
 //   memory     buffers that share memory are never in use together, and all lie in the arena
 //   result     every forward, loss and backward sees the parameters, input and saved values of its own unit
 //              and microbatch; each rank's gradients are summed once over the group for every microbatch and

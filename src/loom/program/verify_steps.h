@@ -8,9 +8,9 @@
 
 namespace loom::program {
 
-/// Every pass of a unit has the steps of its recipe in their order, none is missing, and each exchange stands
-/// where the recipe has it; what is exchanged is the array that it says, and what steps leave for each other
-/// is still there; gradients of what every rank holds are summed once where they have to be.
+/// Proves four things. Every pass of a unit has all steps of its recipe, in their order. Each exchange stands
+/// where the recipe has it, and exchanges the array that the recipe names. What a step leaves for a later one
+/// is still there then. Gradients of what every rank holds are summed once, where they have to be.
 ResultProblem check_steps(const Job& job, const Program& program);
 
 /// A program whose passes are put together, without the exchanges between their steps.

@@ -6,9 +6,12 @@
 // no copy touches a buffer of another rank's caller. So a rank that fails may give its buffers away, whatever
 // is queued elsewhere; and no address is told to anybody.
 //
-// In the stream of a call:
-//   wait until the operation before has been done; write `begun`; wait until the readers of the operation
-//   before are done; then the plan's steps, but for the last waits for readers; write `ended`
+// In the stream of a call stand, in this order:
+//   1. a wait until the operation before has been done
+//   2. a write of `begun`
+//   3. a wait until the readers of the operation before are done
+//   4. the plan's steps, but for the last waits for readers
+//   5. a write of `ended`
 // A copy is a call of the driver, and each row of writes and waits is one, where the driver has
 // cuStreamBatchMemOp.
 //

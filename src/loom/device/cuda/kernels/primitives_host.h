@@ -2,11 +2,11 @@
 // the emulator of tests/loom/cuda_kernels/emulator, which is no part of the library. Included by primitives.h
 // only.
 //
-// What the emulator finds: shared memory and targets of copies that are read too early (they are NaN until
-// then), lanes that call different warp operations, threads that leave while others wait, addresses outside
-// of shared memory, bad alignment, copies that nobody waits for; with the address sanitizer all other bad
-// addresses; with several seeds, and so orders of threads, missing barriers. What it cannot tell: speed, bank
-// conflicts, registers, the memory model, and how the GPU rounds.
+// The emulator finds shared memory and targets of copies that are read too early: they are NaN until then. It
+// finds lanes that call different warp operations, and threads that leave while others wait. It finds
+// addresses outside of shared memory, bad alignment, and copies that nobody waits for. With the address
+// sanitizer it finds all other bad addresses. With several seeds, which are orders of threads, it finds
+// missing barriers. It cannot tell speed, bank conflicts, registers, the memory model, or how the GPU rounds.
 #pragma once
 
 #include <bit>
