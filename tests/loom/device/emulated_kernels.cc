@@ -41,16 +41,16 @@ void run(const FakeCudaKernel* kernel, const FakeCudaLaunch* launch) {
 
 void add_emulated_kernels(unsigned seed) {
   seed_of_runs.store(seed);
-  static const std::deque<FakeCudaKernel>& added = *[] {
-    auto* const kernels = new std::deque<FakeCudaKernel>;
+  static std::deque<FakeCudaKernel> kernels;  // which the fake driver refers to
+  static const bool once = [] {
     const FakeDriver fake;
     for (const Kernel* kernel : cuda::emulated::all_kernels()) {
-      kernels->push_back({kernel->name, kernel->argument_bytes, visit_pointers, run, kernel});
-      fake.add_kernel(&kernels->back());
+      kernels.push_back({kernel->name, kernel->argument_bytes, visit_pointers, run, kernel});
+      fake.add_kernel(&kernels.back());
     }
-    return kernels;
+    return true;
   }();
-  (void)added;
+  (void)once;
 }
 
 }  // namespace loom::testing
