@@ -30,7 +30,7 @@ CriticalPath find_critical_path(std::span<const plan::Plan> plans, const topolog
     const StepTimes& times = steps[rank][id];
     if (step.kind != StepKind::wait) {
       const double busy = at - times.start_us;
-      const bool sends = step.kind == StepKind::put || step.kind == StepKind::signal;
+      const bool sends = plan::sends(step.kind);
       if (step.kind == StepKind::copy) path.copy_us += busy;
       else if (step.kind == StepKind::reduce) path.reduce_us += busy;
       else if (layout.same_node(plan.rank, step.peer)) path.intra_us += busy;

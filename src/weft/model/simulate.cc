@@ -29,8 +29,6 @@ using plan::Step;
 using plan::StepId;
 using plan::StepKind;
 
-bool sends(const Step& step) { return step.kind == StepKind::put || step.kind == StepKind::signal; }
-
 /// A long streak in which nobody waits for all: what interfaces have saved up is soon used.
 bool is_stream(std::span<const Plan> plans, const SimulateOptions& options) {
   return options.calls > 1 && !plans.empty() && plan::has_root(plans.front().request.collective);
@@ -175,7 +173,7 @@ class Simulator {
 
   void start(RankState& rank, StepId id, double now) {
     const Step& step = rank.step(id);
-    if (!sends(step)) return work(rank, id, now);
+    if (!plan::sends(step.kind)) return work(rank, id, now);
     if (step.peer >= 0 && step.peer < layout_.ranks()) {
       record_.start(rank, id, messages_.send(rank, id, now));
     } else {
@@ -203,7 +201,7 @@ class Simulator {
 
   void ended(const Event& event) {
     RankState& rank = ranks_.of(event);
-    if (sends(rank.step(event.step))) messages_.leave(event);
+    if (plan::sends(rank.step(event.step).kind)) messages_.leave(event);
     if (event.floor_us <= event.at_us) finish(rank, event.step, event.at_us);
     proceed(rank, event.step, event.at_us);
   }

@@ -106,7 +106,7 @@ StepId Builder::add(Step step, int lane, std::span<const Source> sources, std::s
 Plan Builder::finish() {
   std::vector<uint32_t> send_begin;  // of no use to an executor
   number_tags(
-      plan_, [](const Step& s) { return s.kind == StepKind::put || s.kind == StepKind::signal; }, send_begin);
+      plan_, [](const Step& s) { return sends(s.kind); }, send_begin);
   number_tags(
       plan_, [](const Step& s) { return s.kind == StepKind::wait; }, plan_.wait_begin);
   order_by_lane(plan_, lanes_);

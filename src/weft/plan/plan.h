@@ -129,6 +129,30 @@ enum class StepKind : uint8_t { put, signal, wait, copy, reduce };
 const char* name_of(Space space);    // "input", …
 const char* name_of(StepKind kind);  // "put", …
 
+// For a kind that they lack, these two and name_of() make the compiler warn.
+/// Whether such a step sends a message to its peer.
+constexpr bool sends(StepKind kind) {
+  switch (kind) {
+    case StepKind::put:
+    case StepKind::signal: return true;
+    case StepKind::wait:
+    case StepKind::copy:
+    case StepKind::reduce: return false;
+  }
+  return false;
+}
+/// Whether it reads bytes and writes them somewhere.
+constexpr bool moves(StepKind kind) {
+  switch (kind) {
+    case StepKind::put:
+    case StepKind::copy:
+    case StepKind::reduce: return true;
+    case StepKind::signal:
+    case StepKind::wait: return false;
+  }
+  return false;
+}
+
 struct Region {
   int32_t rank = 0;
   Space space = Space::none;

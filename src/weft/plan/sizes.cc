@@ -17,8 +17,14 @@ const char* name_of(Space space) {
 }
 
 const char* name_of(StepKind kind) {
-  constexpr const char* names[] = {"put", "signal", "wait", "copy", "reduce"};
-  return names[static_cast<int>(kind)];
+  switch (kind) {
+    case StepKind::put: return "put";
+    case StepKind::signal: return "signal";
+    case StepKind::wait: return "wait";
+    case StepKind::copy: return "copy";
+    case StepKind::reduce: return "reduce";
+  }
+  return "";
 }
 
 bool reduces(Collective collective) {

@@ -9,7 +9,7 @@ std::vector<std::vector<Access>> list_accesses(const World& world, const Timelin
   for (Event event = 1; event < t.first_event.back(); ++event) {
     const StepRef ref = t.step_of[event];
     const Step& step = world.step(ref);
-    if (step.kind == StepKind::signal || step.kind == StepKind::wait || step.bytes == 0) continue;
+    if (!moves(step.kind) || step.bytes == 0) continue;
     const Interval target = world.locate(ref.rank, step.dst, step.bytes);
     const auto sources = world.plan(ref.rank).sources_of(step);
     if (step.kind == StepKind::copy && world.locate(ref.rank, sources[0], step.bytes) == target) continue;

@@ -121,7 +121,7 @@ class Execution {
     for (Event event : t_.order) {
       const StepRef ref = t_.step_of[event];
       const Step& step = world_.step(ref);
-      if (step.bytes == 0 || step.kind == StepKind::signal || step.kind == StepKind::wait) continue;
+      if (step.bytes == 0 || !moves(step.kind)) continue;
       const bool starts = event < t_.first_event.back();
       if (step.kind == StepKind::reduce) {
         WEFT_TRY(reduce(ref));

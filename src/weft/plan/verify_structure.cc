@@ -11,9 +11,6 @@ namespace {
 
 constexpr Code kBroken = Code::internal_error;
 
-bool sends(const Step& step) { return step.kind == StepKind::put || step.kind == StepKind::signal; }
-bool moves(const Step& step) { return step.kind != StepKind::signal && step.kind != StepKind::wait; }
-
 }  // namespace
 
 uint64_t World::size_of(int rank, Space space) const {
@@ -49,11 +46,11 @@ std::string World::name_of(const Region& region, uint64_t bytes) {
 std::string World::name_of(StepRef ref) const {
   const Step& step = this->step(ref);
   std::string what = plan::name_of(step.kind);
-  if (!moves(step) || step.kind == StepKind::put) {
+  if (!moves(step.kind) || step.kind == StepKind::put) {
     what +=
         fmt::format(" {} rank {}, tag {}", step.kind == StepKind::wait ? "for" : "to", step.peer, step.tag);
   }
-  if (moves(step)) what += fmt::format(" into {}", name_of(step.dst, step.bytes));
+  if (moves(step.kind)) what += fmt::format(" into {}", name_of(step.dst, step.bytes));
   return fmt::format("rank {} step {} ({})", ref.rank, ref.id, what);
 }
 
@@ -111,14 +108,14 @@ Status World::check_step(StepRef ref) const {
       return fail(kBroken, "rank {} step {} comes after step {}, of {}", ref.rank, ref.id, id,
                   p.steps.size());
   }
-  if (step.kind == StepKind::put || !moves(step)) {
+  if (step.kind == StepKind::put || !moves(step.kind)) {
     if (step.peer < 0 || step.peer >= ranks() || step.peer == ref.rank || !takes_part(step.peer)) {
       return fail(kBroken, "rank {} step {} names rank {}, must be another in [0, {})", ref.rank, ref.id,
                   step.peer, ranks());
     }
   }
   if (step.exposes != Space::none) {
-    if (moves(step)) return fail(kBroken, "{} exposes a space; only signals do", name_of(ref));
+    if (moves(step.kind)) return fail(kBroken, "{} exposes a space; only signals do", name_of(ref));
     const int owner = step.kind == StepKind::signal ? ref.rank : step.peer;
     const int learns = step.kind == StepKind::signal ? step.peer : ref.rank;
     if (size_for(learns, owner, step.exposes) == 0) {
@@ -128,7 +125,7 @@ Status World::check_step(StepRef ref) const {
   }
   if (step.final && step.kind != StepKind::reduce)
     return fail(kBroken, "{} is final; only reduces are", name_of(ref));
-  return moves(step) ? check_regions(ref) : Status{};
+  return moves(step.kind) ? check_regions(ref) : Status{};
 }
 
 Status World::check_regions(StepRef ref) const {
@@ -214,7 +211,7 @@ Status World::match_sends(int rank) {
   const Plan& p = plan(rank);
   for (StepId id = 0; id < p.steps.size(); ++id) {
     const Step& step = p.steps[id];
-    if (!sends(step)) continue;
+    if (!sends(step.kind)) continue;
     const auto& begin = plan(step.peer).wait_begin;
     if (step.tag >= plan(step.peer).notifications_from(rank)) {
       return fail(kBroken, "{}: rank {} does not wait for it", name_of(StepRef{rank, id}), step.peer);

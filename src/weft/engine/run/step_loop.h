@@ -7,7 +7,8 @@
 //   DeviceSteps  GPU memory, by copy engines and kernels (gpu/device_steps.h)
 //   FastSteps    short messages inside a node, on the fast path (fast_steps.h)
 //
-// A new kind of step is one more operation here and in each table.
+// A new kind of step is one more operation here and in each table, and more elsewhere:
+// docs/explanation/data-path.md has the list.
 //
 // Thread safety: under the context's lock.
 #pragma once
@@ -49,11 +50,14 @@ concept StepTable = requires(T table, plan::StepId id, const plan::Step& step, L
 template <StepTable Table>
 inline StepOutcome do_step(Table& table, plan::StepId id, const plan::Step& step, LaneState& lane) {
   using enum plan::StepKind;
-  if (step.kind == wait) return table.wait(step);
-  const StepOutcome outcome = step.kind == copy     ? table.copy(step, lane)
-                              : step.kind == reduce ? table.reduce(step, lane)
-                              : step.kind == put    ? table.put(id, step)
-                                                    : table.signal(step);
+  StepOutcome outcome = StepOutcome::done;
+  switch (step.kind) {
+    case wait: return table.wait(step);
+    case copy: outcome = table.copy(step, lane); break;
+    case reduce: outcome = table.reduce(step, lane); break;
+    case put: outcome = table.put(id, step); break;
+    case signal: outcome = table.signal(step); break;
+  }
   if (MemoryWatch::lost()) [[unlikely]]
     return table.memory_lost() ? StepOutcome::failed : outcome;
   return outcome;

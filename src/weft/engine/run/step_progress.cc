@@ -80,7 +80,7 @@ std::vector<int> StepProgress::awaited_peers(const PlanTables& tables) const {
     if (lanes[lane].next == plan.lane_begin[lane + 1]) continue;
     const Step& step = plan.steps[plan.lane_steps[lanes[lane].next]];
     const bool waits = step.kind == StepKind::wait && !arrived[plan.wait_begin[step.peer] + step.tag];
-    const bool stuck_sending = step.kind == StepKind::put || step.kind == StepKind::signal;
+    const bool stuck_sending = plan::sends(step.kind);
     if (waits || stuck_sending) peers.push_back(step.peer);
   }
   std::sort(peers.begin(), peers.end());
@@ -100,7 +100,7 @@ bool StepProgress::deals_with(int rank, const PlanTables& tables) const {
     for (uint32_t i = lanes[lane].next; i < plan.lane_begin[lane + 1]; ++i) {
       const Step& step = plan.steps[plan.lane_steps[i]];
       if (step.peer != rank) continue;
-      if (step.kind == StepKind::put || step.kind == StepKind::signal) return true;
+      if (plan::sends(step.kind)) return true;
       if (step.kind == StepKind::wait && !arrived[plan.wait_begin[rank] + step.tag]) return true;
     }
   }
