@@ -79,7 +79,7 @@ Status measure(const Options& o) {
   const auto [peak, operators] = program::with_type(job.precision, [&]<typename T>(T) {
     return std::pair(peak_gflops<T>(o.threads), ops::operators<T>().name);
   });
-  Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(job, *groups, o.threads);
+  Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(job, *groups, {.threads = o.threads});
   LOOM_TRY(made.status());
   engine::Engine& engine = **made;
   LOOM_TRY(engine.initialize(1));

@@ -396,15 +396,21 @@ Result<format::FlatLayout> Engine::state_layout(int stage, int tensor, bool opti
   return format::FlatLayout::make(state_name(stage, tensor), job_.degree, std::move(buffers));
 }
 
-Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Groups& groups, int threads,
-                                               const std::string& tier_folder) {
+Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Groups& groups,
+                                               const Where& where, const std::string& tier_folder) {
   if (to_string(job.layout()) != to_string(groups.layout()))
     return fail(Code::invalid_argument, "the job is for {}, the groups for {}", to_string(job.layout()),
                 to_string(groups.layout()));
-  if (threads < 1) return fail(Code::invalid_argument, "threads is {}, must be at least 1", threads);
+  if (where.threads < 1)
+    return fail(Code::invalid_argument, "threads is {}, must be at least 1", where.threads);
+  if (where.gpu != groups.gpu())
+    return fail(Code::invalid_argument, "the engine is for GPU {}, the groups for GPU {} (-1: none)",
+                where.gpu, groups.gpu());
+  if (where.gpu >= 0)
+    return fail(Code::unsupported, "the engine trains on CPUs only, not on GPU {}", where.gpu);
   LOOM_TRY(ops::check_instructions());
   return program::with_type(job.precision, [&]<typename T>(T) -> Result<std::unique_ptr<Engine>> {
-    auto executor = std::make_unique<Executor<T>>(job, groups, threads);
+    auto executor = std::make_unique<Executor<T>>(job, groups, where.threads);
     LOOM_TRY(executor->prepare(tier_folder));
     return std::unique_ptr<Engine>(std::move(executor));
   });

@@ -163,8 +163,8 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   // Before the arena is there: what measuring takes was beside it at the run's beginning, above the plan.
   const bool measures = measuring == Measuring::machine && trainer->start_.beginning.step < config.run.steps;
   if (measures) LOOM_TRY(trainer->measure_machine(*job));
-  Result<std::unique_ptr<engine::Engine>> engine =
-      engine::Engine::create(*job, *trainer->groups_, trainer->threads_, config.parallel.offload_folder);
+  Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::create(
+      *job, *trainer->groups_, {.threads = trainer->threads_}, config.parallel.offload_folder);
   LOOM_TRY(trainer->groups_->agree(engine.status()));
   trainer->engine_ = engine.take();
   LOOM_TRY(trainer->begin());
