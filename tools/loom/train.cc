@@ -195,7 +195,12 @@ void introduce(const train::Trainer& trainer, double peak) {
       counted(trainer.threads(), "thread"), measured, trainer.engine().memory().bytes >> 20);
   if (job.offload && peak > 0)
     fmt::print("activations go to a file and back at {:.2f} GB/s, measured\n",
-               trainer.machine().tier_bandwidth / 1e9);
+               trainer.machine()->tier_bandwidth / 1e9);
+  const train::Devices& devices = trainer.devices();
+  fmt::print("computes on {}{}\n", devices.description,
+             devices.reason.empty() ? "" : ", for " + devices.reason);
+  if (devices.gpu >= 0)
+    fmt::print("a GPU's rates are not measured, so nothing is predicted of this run but its memory\n");
   if (trainer.next_step() > 0) fmt::print("resumed after step {}\n", trainer.next_step());
 }
 
@@ -216,7 +221,7 @@ Result<int> train(const TrainOptions& options) {
   const bool speaks = trainer.groups().rank() == 0;
   Result<Chronicle> chronicle = Chronicle::open(trainer);
   LOOM_TRY(trainer.groups().agree(chronicle.status()));
-  const double peak = trainer.is_over() ? 0 : trainer.machine().flops;
+  const double peak = trainer.machine() ? trainer.machine()->flops : 0;
   if (speaks) {
     introduce(trainer, peak);
     chronicle->add_notes();
