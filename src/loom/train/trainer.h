@@ -28,8 +28,7 @@ namespace loom::train {
 
 using loom::StepRecord;
 
-/// Whether a run that has steps to make first measures what its machine can do, for forecasts and traces.
-enum class Measuring { nothing, machine };
+using loom::Measuring;
 
 class Trainer {
  public:
