@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 
 namespace {
 
@@ -40,18 +41,27 @@ loom::Config config_of(const std::string& out, int ranks) {
              "parallel.sharded_data_parallel_degree=" + std::to_string(ranks % 2 == 0 ? 2 : 1)}));
 }
 
-/// Trains, and gives the losses of the first and the last step.
-std::pair<double, double> train(const loom::Config& config, weftComm_t world) {
-  loom::Training run = must(loom::Training::create(config, world));
-  double first = 0, last = 0;
-  must(run.run([&](const loom::StepRecord& step) {
+/// Prints every tenth loss, and keeps those of the first and the last step.
+class Losses : public loom::Observer {
+ public:
+  void step(const loom::Training& run, const loom::StepRecord& step) override {
     if (step.step == 0) first = step.loss;
     last = step.loss;
     if (run.rank() == 0 && step.step % 10 == 0)
       std::printf("step %2d  loss %.3f\n", static_cast<int>(step.step), step.loss);
-  }));
-  must(run.save_model());
-  return {first, last};
+  }
+  double first = 0, last = 0;
+};
+
+/// Trains, and leaves what `loom train` would leave.
+Losses train(const loom::Config& config, weftComm_t world) {
+  Losses losses;
+  const std::unique_ptr<loom::Observer> files = loom::run_files();
+  loom::Training run = must(loom::Training::create(config, world));
+  must(run.observe(losses));
+  must(run.observe(*files));
+  must(run.complete());
+  return losses;
 }
 
 }  // namespace
@@ -78,13 +88,13 @@ int main(int argc, char** argv) {
     std::printf("%lld parameters; a rank needs %.1f MiB\n", static_cast<long long>(plan.parameters),
                 static_cast<double>(plan.arena_bytes()) / (1 << 20));
   }
-  const auto [first, last] = train(config, world);
+  const Losses losses = train(config, world);
   if (rank == 0) {
     loom::Model model = must(loom::Model::open(out + "/run/model"));
     const loom::Evaluation held_out = must(model.evaluate(out + "/data", {0, 4, 2}));
-    std::printf("loss %.3f, then %.3f; held out %.3f\n", first, last, held_out.loss);
+    std::printf("loss %.3f, then %.3f; held out %.3f\n", losses.first, losses.last, held_out.loss);
     std::printf("%s\n", must(model.sample("A", {20, 0, 0, 1})).c_str());
   }
   must(weftCommDestroy(world));
-  return last < first ? 0 : 1;
+  return losses.last < losses.first ? 0 : 1;
 }

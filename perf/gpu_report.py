@@ -97,6 +97,13 @@ def is_time(row):
     return "algorithm" in row and "us" in row
 
 
+def of_training(lines):
+    """Training steps of all systems, together."""
+    rows = [{"step": name, **row} for name, line in lines.items() if (line.get("values") or {}).get("kind") == "training"
+            for row in line["values"]["rows"]]
+    return table([*rows[0]], [[row.get(head) for head in rows[0]] for row in rows]) if rows else ""
+
+
 def of_threads(lines):
     """The rows of gpu_ranks time, together: what the sizes of one collective compare best in."""
     rows = [(row["collective"], row["ranks"], human(row["bytes"]), row["us"], row["GB/s"], row["algorithm"], row.get("path", ""), row["graph"] or "", name)
@@ -111,10 +118,11 @@ def group_section(group, lines):
     overview = table(["question", "result", "", "s", "step"],
                      [(step.asks, in_words(line["values"]) if line.get("values") else line.get("reason"), STATUSES[line["status"]],
                        line.get("seconds"), f"`{step.name}`") for step, line in here])
-    parts = [f"## {GROUPS[group]}", overview, *filter(None, [of_threads({step.name: line for step, line in here})])]
+    by_name = {step.name: line for step, line in here}
+    parts = [f"## {GROUPS[group]}", overview, *filter(None, [of_threads(by_name), of_training(by_name)])]
     for step, line in here:
         values = line.get("values")
-        if not values or any(is_time(row) for row in values.get("rows", []) if values["kind"] == "rows"):
+        if not values or values["kind"] == "training" or any(is_time(row) for row in values.get("rows", []) if values["kind"] == "rows"):
             continue  # those are in the table of all
         if shown := details(step.name, values):
             parts += [f"`{step.name}`: {step.asks}", shown]

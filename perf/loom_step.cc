@@ -1,7 +1,9 @@
 // Times Loom's training steps alone: no files, no checkpoints, one process. GPT-2 124M unless told otherwise,
-// with random tokens; prints a line of JSON a step, then one with where the time of the steps went.
+// with random tokens; prints a line of JSON a step, then one with the sums: tokens per second, memory as
+// planned and as measured, and, of CPUs, where the time of the steps went. No GPU has run it so far.
 //
 //   loom_step --tokens 64 --batch 4 --threads 1 --precision fp32 --steps 5
+//   loom_step --gpu 0 --tokens 1024 --batch 64 --precision bf16 --steps 30
 //
 // Steps are told in wall time and in the processor time of the whole process, which other work on the machine
 // inflates less. The first step touches memory for the first time: leave it out. perf/train_compare.py starts
@@ -14,6 +16,8 @@
 #include <random>
 #include <vector>
 
+#include "base/process_memory.h"
+#include "device/cuda/device.h"
 #include "engine/engine.h"
 #include "ops/operators.h"
 #include "train/breakdown.h"
@@ -24,7 +28,7 @@ using namespace loom;
 
 struct Options {
   int64_t tokens = 64, batch = 4, layers = 12, width = 768, heads = 12, vocabulary = 50257, context = 1024;
-  int threads = 1, steps = 5, microbatches = 1;
+  int threads = 1, steps = 5, microbatches = 1, gpu = -1;
   double dropout = 0;
   std::string precision = "fp32";
 };
@@ -64,33 +68,79 @@ program::Job job_of(const Options& o) {
   spec.heads = o.heads;
   spec.feed_forward = 4 * o.width;
   spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = static_cast<float>(o.dropout);
-  job.precision = o.precision == "bf16" ? program::Precision::bf16 : program::Precision::fp32;
+  job.precision = o.precision == "bf16"   ? program::Precision::bf16
+                  : o.precision == "fp16" ? program::Precision::fp16
+                                          : program::Precision::fp32;
   job.batch = o.batch;
   job.tokens = o.tokens;
   job.microbatches = o.microbatches;
   return job;
 }
 
-Status measure(const Options& o) {
-  const program::Job job = job_of(o);
-  LOOM_TRY(job.check());
-  const Result<engine::Groups> groups = engine::Groups::create(nullptr, {}, false);
-  LOOM_TRY(groups.status());
-  const auto [peak, operators] = program::with_type(job.precision, [&]<typename T>(T) {
-    return std::pair(peak_gflops<T>(o.threads), ops::operators<T>().name);
-  });
-  Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(job, *groups, o.threads);
-  LOOM_TRY(made.status());
-  engine::Engine& engine = **made;
-  LOOM_TRY(engine.initialize(1));
+/// Where the steps are computed, and how much of its memory is in use by all.
+class Place {
+ public:
+  static Result<Place> open(int gpu) {
+    Place place;
+    if (gpu < 0) return place;
+    Result<std::unique_ptr<cuda::Device>> device = cuda::Device::open(gpu);
+    LOOM_TRY(device.status());
+    place.device_ = device.take();
+    return place;
+  }
+  std::string name() const { return device_ ? device_->describe() : "CPUs"; }
+  Result<int64_t> bytes_in_use() const {
+    if (!device_) return resident_bytes();
+    const Result<device::MemoryState> memory = device_->memory();
+    LOOM_TRY(memory.status());
+    return memory->all - memory->free;
+  }
+
+ private:
+  std::unique_ptr<cuda::Device> device_;
+};
+
+void fill_batch(engine::Engine& engine, const Options& o) {
   std::mt19937 random(1);
   for (int m = 0; m < o.microbatches; ++m)
     for (const std::span<int32_t> numbers : {engine.tokens(m), engine.targets(m)})
       for (int32_t& number : numbers)
         number = static_cast<int32_t>(random() % static_cast<uint32_t>(o.vocabulary));
+}
 
+/// What all steps came to; `ms` are of each.
+void print_sums(const Options& o, const engine::Engine& engine, std::vector<double> ms) {
+  constexpr size_t kWarmup = 3;  // steps that are left out
+  const program::Job& job = engine.job();
+  ms.erase(ms.begin(), ms.begin() + static_cast<std::ptrdiff_t>(std::min(kWarmup, ms.size() - 1)));
+  std::nth_element(ms.begin(), ms.begin() + static_cast<std::ptrdiff_t>(ms.size() / 2), ms.end());
+  const double median = ms[ms.size() / 2];
+  const int64_t parameters = model::parameter_count(engine.units());
+  // As llm.c counts it: causal attention is half of a square.
+  const int64_t formula = 6 * parameters + 6 * o.layers * o.width * o.tokens;
+  fmt::print(R"("parameters": {}, "batch": {}, "tokens": {}, "ms": {:.2f}, "tokens_per_second": {:.1f}, )"
+             R"("flops_per_token": {}, "planned_mb": {})",
+             parameters, o.batch * o.microbatches, o.tokens, median, job.tokens_per_step() / median * 1e3,
+             formula, engine.memory_bytes() >> 20);
+}
+
+Status measure(const Options& o) {
+  const program::Job job = job_of(o);
+  LOOM_TRY(job.check());
+  const Result<Place> place = Place::open(o.gpu);
+  LOOM_TRY(place.status());
+  const Result<int64_t> before_all = place->bytes_in_use();
+  LOOM_TRY(before_all.status());
+  const Result<engine::Groups> groups = engine::Groups::create(nullptr, {}, false, o.gpu);
+  LOOM_TRY(groups.status());
+  Result<std::unique_ptr<engine::Engine>> made =
+      engine::Engine::create(job, *groups, {.threads = o.threads, .gpu = o.gpu});
+  LOOM_TRY(made.status());
+  engine::Engine& engine = **made;
+  LOOM_TRY(engine.initialize(1));
+  fill_batch(engine, o);
   train::MeanBreakdown mean;
-  const double flops = job.flops_per_token() * job.tokens_per_step();
+  std::vector<double> ms;
   for (int step = 0; step < o.steps; ++step) {
     engine::StepSettings settings;
     settings.step = static_cast<uint32_t>(step);
@@ -101,15 +151,27 @@ Status measure(const Options& o) {
     const Result<engine::StepResult> done = engine.step(settings);
     const double spent = processor_ms() - before;
     LOOM_TRY(done.status());
+    ms.push_back(done->seconds * 1e3);
     fmt::print(R"({{"step": {}, "loss": {:.6f}, "norm": {:.6f}, "ms": {:.1f}, "processor_ms": {:.1f}}})"
                "\n",
-               step, done->loss, done->gradient_norm, done->seconds * 1e3, spent);
+               step, done->loss, done->gradient_norm, ms.back(), spent);
     std::fflush(stdout);
-    mean.add(train::breakdown_of(engine.training(), engine.timeline(), done->seconds * 1e6, false));
+    if (o.gpu < 0)
+      mean.add(train::breakdown_of(engine.training(), engine.timeline(), done->seconds * 1e6, false));
   }
-  fmt::print(R"({{"peak_gflops": {:.1f}, "step_gflop": {:.1f}, "operators": "{}", "memory_mb": {})", peak,
-             flops * 1e-9, operators, engine.memory_bytes() >> 20);
-  for (const auto& [name, us] : mean.mean().parts()) fmt::print(R"(, "{}_ms": {:.1f})", name, us * 1e-3);
+  const Result<int64_t> after_all = place->bytes_in_use();
+  LOOM_TRY(after_all.status());
+  fmt::print(R"({{"system": "Loom on {}", )", place->name());
+  print_sums(o, engine, std::move(ms));
+  fmt::print(R"(, "memory_mb": {})", (*after_all - *before_all) >> 20);
+  if (o.gpu < 0) {
+    const auto [peak, operators] = program::with_type(job.precision, [&]<typename T>(T) {
+      return std::pair(peak_gflops<T>(o.threads), ops::operators<T>().name);
+    });
+    fmt::print(R"(, "peak_gflops": {:.1f}, "step_gflop": {:.1f}, "operators": "{}")", peak,
+               job.flops_per_token() * job.tokens_per_step() * 1e-9, operators);
+    for (const auto& [name, us] : mean.mean().parts()) fmt::print(R"(, "{}_ms": {:.1f})", name, us * 1e-3);
+  }
   fmt::print("}}\n");
   return {};
 }
@@ -129,7 +191,9 @@ int main(int argc, char** argv) {
   app.add_option("--dropout", o.dropout, "(0)")->check(CLI::Range(0.0, 0.99));
   app.add_option("--threads", o.threads, "(1)")->check(CLI::PositiveNumber);
   app.add_option("--steps", o.steps, "(5)")->check(CLI::PositiveNumber);
-  app.add_option("--precision", o.precision, "fp32 or bf16 (fp32)")->check(CLI::IsMember({"fp32", "bf16"}));
+  app.add_option("--precision", o.precision, "fp32, bf16 or fp16 (fp32)")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  app.add_option("--gpu", o.gpu, "number of the GPU; -1: on CPUs (-1)")->check(CLI::Range(-1, 1023));
   CLI11_PARSE(app, argc, argv);
   const Status status = measure(o);
   if (!status.ok()) fmt::print(stderr, "loom_step: {}\n", status.message());

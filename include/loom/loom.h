@@ -5,6 +5,7 @@
 //   config.h    what a run is told
 //   plan.h      memory and time of a step, before anything runs
 //   training.h  a run on one rank
+//   observer.h  what a run tells while it goes: lines, files, or functions of your own
 //   model.h     what a trained model says: evaluation, sampling, logits
 //
 // C++20, shared library or static. Nothing throws but the standard library when memory ends.
@@ -13,6 +14,7 @@
 #include <loom/config.h>
 #include <loom/dataset.h>
 #include <loom/model.h>
+#include <loom/observer.h>
 #include <loom/plan.h>
 #include <loom/status.h>
 #include <loom/training.h>

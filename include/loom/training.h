@@ -19,7 +19,14 @@ namespace loom {
 
 namespace train {
 class Trainer;
-}
+struct Comparison;
+}  // namespace train
+
+class Observer;
+
+/// Whether a run that has steps to make first measures what its machine can do, for forecasts and traces. It
+/// takes some seconds; a GPU is not measured.
+enum class Measuring { nothing, machine };
 
 /// What is told of a step; the same on all ranks but for times, and what is counted by them.
 struct StepRecord {
@@ -53,19 +60,25 @@ class LOOM_API Training {
   /// the caller's and must outlive the run. All ranks must have the same config, but for the names of folders
   /// of data and models and for threads, the same data, and see the same run.out, which is this object's
   /// alone as long as it lives. Errors: invalid_argument (also when another run writes into run.out),
-  /// invalid_data, not_found, out_of_memory, communication_error.
-  static Result<Training> create(const Config& config, weftComm_t world = nullptr);
+  /// invalid_data, not_found, out_of_memory, communication_error; unsupported, where parallel.device is cuda
+  /// and a rank has no GPU that can train the model.
+  static Result<Training> create(const Config& config, weftComm_t world = nullptr,
+                                 Measuring measuring = Measuring::nothing);
 
   Training(Training&& other) noexcept;
   Training& operator=(Training&& other) noexcept;
   ~Training();
 
+  /// With what was left open filled in.
+  Config config() const;
   int rank() const;
   int ranks() const;
   /// Parameters of the whole model.
   int64_t parameters() const;
   /// Bytes that this rank's arena and workers hold.
   int64_t memory_bytes() const;
+  /// Where this rank computes: "CPUs", or a GPU's name and number.
+  std::string device() const;
   /// The step that comes next, and how many the config asks for.
   int64_t next_step() const;
   int64_t steps() const;
@@ -73,14 +86,22 @@ class LOOM_API Training {
   /// on why it ended early. More may come with each call of another function.
   const std::vector<std::string>& notes() const;
 
-  /// One step: no evaluation, no checkpoint. Of an fp16 run it may be skipped. Errors: not_finite (then
-  /// nothing has been changed; of an fp16 run when no smaller loss scale may be tried), communication_error,
-  /// invalid_data (of the dataset).
+  /// From now on `observer`, which must outlive the run, is told what happens (observer.h): first begin(),
+  /// and the notes so far. A collective; ranks may have different observers. Errors: what begin() returns on
+  /// any rank.
+  Status observe(Observer& observer);
+
+  /// One step, of which observers are not told: no evaluation, no checkpoint. Of an fp16 run it may be
+  /// skipped. Errors: not_finite (then nothing has been changed; of an fp16 run when no smaller loss scale
+  /// may be tried), communication_error, invalid_data (of the dataset).
   Result<StepRecord> step();
   /// Steps to the last one, with the evaluations and checkpoints that the config asks for. `tell`, if any,
   /// is called after each step. `stop`, if any, is asked once a step on each rank; when any says yes, all end
   /// after the same step, with a checkpoint and without an evaluation. Errors also: disk_full, system_error.
   Status run(const std::function<void(const StepRecord&)>& tell = {}, const std::function<bool()>& stop = {});
+  /// run(), and save_model() after the last step. Whatever has ended it, observers are told the end. Errors
+  /// also: what end() returns on any rank.
+  Status complete(const std::function<bool()>& stop = {});
   /// Whether run() has ended early, since a rank was to stop.
   bool stopped() const;
   /// Mean loss over run.evaluation_steps batches of the validation split, or nothing where there is none.
@@ -91,9 +112,15 @@ class LOOM_API Training {
   /// Model and tokenizer in Hugging Face's form, in run.out/model.
   Status save_model();
 
+  /// Inside of Loom.
+  const train::Trainer& trainer() const;
+  const train::Comparison& comparison() const;
+
  private:
-  explicit Training(std::unique_ptr<train::Trainer> trainer);
-  std::unique_ptr<train::Trainer> trainer_;
+  struct Inside;
+  explicit Training(std::unique_ptr<Inside> inside);
+  void tell_notes();
+  std::unique_ptr<Inside> inside_;
 };
 
 }  // namespace loom

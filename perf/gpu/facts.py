@@ -65,6 +65,15 @@ def nccl_file():
     return known.group(1) if known else None
 
 
+def cublaslt_file():
+    """cuBLASLt of the Python packages that PyTorch comes with. Loom itself finds the one of CUDA's folder."""
+    found = importlib.util.find_spec("nvidia")
+    for folder in found.submodule_search_locations if found else []:
+        if files := sorted(glob.glob(f"{folder}/*/lib/libcublasLt.so.1[23]"), reverse=True):
+            return files[0]
+    return None
+
+
 def nccl_version(file):
     if not file:
         return None
@@ -102,6 +111,7 @@ def main():
         "torch": torch_version,
         "NCCL": lambda: nccl_version(nccl_file()),
         "NCCL's file": nccl_file,
+        "cuBLASLt's file": cublaslt_file,
         "compute-sanitizer": lambda: shutil.which("compute-sanitizer"),
         "python": platform.python_version,
         "system": lambda: platform.freedesktop_os_release().get("PRETTY_NAME"),

@@ -1,25 +1,28 @@
-"""The kit: Weft's programs and the shared libraries that they need, in one folder that can be carried to a machine with a GPU.
-
-It has a build folder's layout, bin and lib, and beside it lib/needed, with what Debian's packages gave, and lib/gcc, with the
+"""The kit: Weft's and Loom's programs and the shared libraries that they need, in one archive that can be carried to a machine
+with a GPU: KIT.tar.xz, beside the folder KIT that it was made of, and that it is unpacked into there. The folder has a build folder's layout, bin and lib, and beside it lib/needed, with what Debian's packages gave, and lib/gcc, with the
 C++ runtime, which is only used where the machine's own is older. glibc stays the machine's: it must be as new as the one
 here. Any build folder can be used in a kit's place.
 """
 import json
+import lzma
 import os
 import re
 import shutil
 import subprocess
+import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LARGEST_BYTES = 55 << 20  # beside the sources, which travel too
+# Fast; the dictionary is large, since several programs have the same kernels.
+COMPRESSION = [{"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 48 << 20}]
+LARGEST_BYTES = 45 << 20  # of the archive, beside the sources, which travel too
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "gather", "scatter", "sendrecv")
 OF_NVCC = ("gpu_probe", "gpu_waits")
-PROGRAMS = ("weft_run", "weft_info", "gpu_ranks", *OF_NVCC, *(f"{name}_perf" for name in COLLECTIVES), "test_cuda")
+PROGRAMS = ("weft_run", "weft_info", "gpu_ranks", *OF_NVCC, *(f"{name}_perf" for name in COLLECTIVES), "test_cuda", "loom", "loom_step")
 LIBRARIES = ("libweft.so.0", "libnccl-net-weft.so", "weft-nccl/libnccl.so.2")
-TARGETS = ("weft_run", "weft_info", "gpu_ranks", *(f"{name}_perf" for name in COLLECTIVES), "test_cuda", "weft",
-           "nccl_shim", "nccl-net-weft")
+TARGETS = ("weft_run", "weft_info", "gpu_ranks", *(f"{name}_perf" for name in COLLECTIVES), "test_cuda", "loom_command",
+           "loom_step", "weft", "nccl_shim", "nccl-net-weft")
 LOADED_LATER = ("libfabric.so.1",)  # opened at run time, so that ldd does not name it
 OF_GLIBC = re.compile(r"(ld-linux.*|linux-vdso|lib(c|m|dl|pthread|rt|resolv|util|mvec))\.so")
 OF_GCC = re.compile(r"lib(stdc\+\+|gcc_s)\.so")
@@ -97,8 +100,31 @@ def collect(folder, kit):
     return lacks
 
 
-def size_of(kit):
-    return sum(file.stat().st_size for file in kit.rglob("*") if file.is_file())
+def archive_of(kit):
+    return kit.with_name(kit.name + ".tar.xz")
+
+
+def pack(kit):
+    """Makes the archive of a kit. KitError where it is too large to be carried."""
+    archive = archive_of(kit)
+    with lzma.open(archive, "wb", filters=COMPRESSION) as file, tarfile.open(fileobj=file, mode="w") as packed:
+        packed.add(kit, kit.name)
+    if (size := archive.stat().st_size) > LARGEST_BYTES:
+        raise KitError(f"{archive} has {size >> 20} MiB, must have at most {LARGEST_BYTES >> 20}: leave a test program out")
+    return archive
+
+
+def unpack(kit):
+    """Fills a kit's folder from the archive beside it, if there is one and the folder is not there."""
+    archive = archive_of(kit)
+    if kit.exists() or not archive.exists():
+        return
+    part = kit.with_name(kit.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    with tarfile.open(archive) as packed:
+        packed.extractall(part, filter="data") if hasattr(tarfile, "data_filter") else packed.extractall(part)
+    (part / kit.name).rename(kit)
+    part.rmdir()
 
 
 def glibc_of(kit):
@@ -112,7 +138,7 @@ def glibc_of(kit):
 
 
 def check(kit):
-    """KitError if a file of the kit would be linked with a library from outside it, glibc's left out, or the kit is too large."""
+    """KitError if a file of the kit would be linked with a library from outside it, glibc's left out."""
     programs = Programs(kit, own_gcc=True)
     for file in kit.rglob("*"):
         if not file.is_file() or file.suffix == ".json":
@@ -120,8 +146,6 @@ def check(kit):
         for name, path in needed_by(file, {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": programs.library_path()}).items():
             if not path or not Path(path).resolve().is_relative_to(kit.resolve()):
                 raise KitError(f"{file.relative_to(kit)} would be linked with {path or 'no ' + name}, outside the kit")
-    if (size := size_of(kit)) > LARGEST_BYTES:
-        raise KitError(f"the kit has {size >> 20} MiB, must have at most {LARGEST_BYTES >> 20}: leave a test program out")
     if why := programs.why_not():
         raise KitError(f"the kit does not run here: {why}")
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures Weft on a GPU within a quarter of an hour, on a machine without a network.
+"""Measures Weft and Loom on a GPU within a quarter of an hour, on a machine without a network.
 
-    perf/gpu/quarter_hour.sh --stage prepare [--build build] [--kit build/gpu-kit]
+    perf/gpu/quarter_hour.sh --stage prepare [--build build] [--kit build/gpu-kit]       makes build/gpu-kit.tar.xz
     perf/gpu/quarter_hour.sh [--out DIR] [--only STEP,GROUP,...] [--budget SECONDS] [--done FILE] [--fake] [--list]
 
-prepare builds the programs and collects them in the kit. run does the steps of perf/gpu/steps.py in their order, each within
+prepare builds the programs and collects them in the kit, whose archive is what the machine needs beside the sources. run does the steps of perf/gpu/steps.py in their order, each within
 its own time limit, and writes DIR/results.jsonl (a line for each step, at once), DIR/output.log (what the steps printed),
 DIR/running.log (what the step under way prints) and
 DIR/report.md. A run goes on with what earlier ones have not done: a
@@ -75,10 +75,11 @@ def prepare(options):
         for lack in kit.collect(options.build, options.kit):
             print(f"the kit has no {lack}")
         kit.check(options.kit)
+        archive = kit.pack(options.kit)
     except kit.KitError as why:
         print(f"quarter_hour: {why}", file=sys.stderr)
         return 1
-    print(f"{options.kit}: {kit.size_of(options.kit) / (1 << 20):.1f} MiB, needs glibc {kit.glibc_of(options.kit)} or newer")
+    print(f"{archive}: {archive.stat().st_size / (1 << 20):.1f} MiB, needs glibc {kit.glibc_of(options.kit)} or newer")
     return 0
 
 
@@ -111,11 +112,15 @@ class Run:
 
     def environment(self, step):
         ours = {"WEFT_RECORDER_DIR": "none", "WEFT_TUNE_CACHE": str(self.scratch / "tuning"), "WEFT_CUDA_LIBRARY": self.driver,
-                "PYTHONUNBUFFERED": "1"}
+                "XDG_CACHE_HOME": str(self.scratch / "cache"), "PYTHONUNBUFFERED": "1"}
         if self.options.fake:
-            ours.update(FAKE_CUDA_DEVICES="1", FAKE_CUDA_DELAY_US="0")
+            library = self.options.build.resolve() / "lib"
+            ours.update(FAKE_CUDA_DEVICES="1", FAKE_CUDA_DELAY_US="0", LOOM_CUBLASLT_LIBRARY=str(library / "libfake_cublaslt.so"),
+                        FAKE_CUDA_KERNEL_LIBRARY=str(library / "libloom_emulated.so"))
         if self.programs:
             ours.update(self.programs.environment())
+        if self.facts.get("cuBLASLt's file") and not self.options.fake:
+            ours["LOOM_CUBLASLT_LIBRARY"] = self.facts["cuBLASLt's file"]
         if self.facts.get("NCCL's file"):
             ours["WEFT_NCCL_LIBRARY"] = self.facts["NCCL's file"]
         return {**os.environ, **ours, **{name: value.format(**self.names()) for name, value in step.environment.items()}}
@@ -127,6 +132,10 @@ class Run:
         if not isinstance(self.facts.get("devices"), list):
             return self.facts.get("devices") or "the machine's facts do not say whether there is a GPU"
         for need in step.needs:
+            if need == "Loom's kernels":
+                if self.programs and not self.programs.has("gpu_probe"):
+                    return "these programs were built without nvcc"
+                continue
             if self.options.fake:
                 return f"the tests' driver is not enough for {need}"
             if need == "NCCL" and not self.facts.get("NCCL"):
@@ -169,6 +178,7 @@ class Run:
             return
         folders = [self.options.build] if self.options.fake else [self.options.kit, self.options.build]
         try:
+            kit.unpack(self.options.kit)
             self.programs = kit.find(folders)
         except kit.KitError as why:
             self.no_programs = f"no programs run here: {why}"
@@ -182,7 +192,7 @@ class Run:
         """Builds on the machine if the kit does not run; the libraries of scripts/deps.sh must be there."""
         folder = ROOT / "build" / "gpu-build"
         targets = " ".join((*kit.TARGETS, *kit.OF_NVCC))
-        script = f"cmake -S {ROOT} -B {folder} -G Ninja -DLOOM=OFF && cmake --build {folder} --target {targets}"
+        script = f"cmake -S {ROOT} -B {folder} -G Ninja && cmake --build {folder} --target {targets}"
         step = Step("programs", "environment", BUILD_LIMIT_S, 0, f"A build on the machine, because {why}", ("sh", "-c", script),
                     readers.lines)
         if self.one(step, min(step.limit_s, self.options.budget / 2))["status"] == "ok":

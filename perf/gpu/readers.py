@@ -25,6 +25,28 @@ def json_rows(text):
     return {"kind": "rows", "rows": rows}
 
 
+# What MFU is told of: an H100's and an H200's dense products of 16-bit floats, FLOP/s.
+PEAK = 989e12
+
+
+def training(text):
+    """loom_step and torch_gpt2.py: a line a step, then one with the sums; of a program that was ended, the steps alone."""
+    rows = json_rows(text)["rows"]
+    steps = [row for row in rows if "step" in row]
+    sums = next((row for row in reversed(rows) if "tokens_per_second" in row), {})
+    if not steps:
+        raise Unreadable("no step was made")
+    last = steps[-1]["step"] + 1  # PyTorch begins anew with a smaller batch where one does not fit
+    row = {"system": sums.get("system"), "batch": sums.get("batch"), "tokens": sums.get("tokens"), "steps": last,
+           "ms": sums.get("ms", steps[-1]["ms"]), "tokens/s": sums.get("tokens_per_second")}
+    if sums:
+        flops = sums["tokens_per_second"] * sums["flops_per_token"]
+        row |= {"TFLOP/s": flops / 1e12, "MFU, %": flops / PEAK * 100}
+    row |= {"memory, MiB": sums.get("memory_mb"), "planned, MiB": sums.get("planned_mb"), "first loss": steps[-last]["loss"],
+            "last loss": steps[-1]["loss"], "notes": "; ".join(row["note"] for row in rows if "note" in row)}
+    return {"kind": "training", "rows": [row]}
+
+
 def per_cent(text):
     """gpu_probe beside: one number."""
     found = re.findall(r"^-?\d+(?:\.\d+)?$", text, re.MULTILINE)

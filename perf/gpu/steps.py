@@ -2,7 +2,6 @@
 half the length should have done.
 
 A command's words may name {bin}, {lib}, {root} and {driver}, and what is smaller on the tests' driver (SIZES).
-What Loom will measure when it runs on GPUs becomes a group of its own at the mark below.
 """
 from dataclasses import dataclass, field
 from typing import Callable
@@ -17,6 +16,8 @@ GROUPS = {
     "copy path": "Long collectives as copies on the caller's stream (WEFT_CUDA_COPY_BYTES), beside step by step, ranks being threads",
     "failures": "Abort and deadline",
     "correctness": "Correctness",
+    "losses": "Loom: losses on the GPU beside those on CPUs",
+    "training": "Loom: training steps beside PyTorch's",
     "processes": "Ranks as processes, which take turns on the GPU",
     "NCCL": "NCCL on the same card",
     "multiprocessors": "Who needs multiprocessors",
@@ -34,6 +35,21 @@ SIZES = {
     "operations": ("1000000", "256"),
     "seconds": ("45", "5"),
     "collectives": ("", "all_reduce"),
+    # Loom's and PyTorch's models: GPT-2 with 124M and with 1.5B parameters.
+    "loss steps": ("20", "2"),
+    "loss families": ("gpt2,gptj,gpt_neox,gpt_neo,bloom,bert,roberta", "gpt2,bert"),
+    "context": ("1024", "32"),
+    "vocabulary": ("50257", "500"),
+    "gpt2 layers": ("12", "1"),
+    "gpt2 width": ("768", "64"),
+    "gpt2 heads": ("12", "1"),
+    "gpt2 batch": ("64", "2"),
+    "gpt2 steps": ("30", "2"),
+    "gpt2-xl layers": ("48", "2"),
+    "gpt2-xl width": ("1600", "64"),
+    "gpt2-xl heads": ("25", "1"),
+    "gpt2-xl batch": ("16", "2"),
+    "gpt2-xl steps": ("8", "2"),
     # Filters of test_cuda, for several steps: a test that hangs keeps the others of its step from running.
     "graphs": ("*Graph*", "GraphCalls.*"),
     "layouts": ("*DeviceLayouts*", "*DeviceLayouts*/0011"),
@@ -94,6 +110,14 @@ def beside_threads(collective):
 def of_tests(name, limit_s, usual_s, asks):
     step(f"tests_{name}", "correctness", limit_s, usual_s, asks, ["{bin}/test_cuda", f"--gtest_filter={{{name}}}"],
          readers.google_tests, **OF_TESTS)
+
+
+def of_model(model):
+    """The options of loom_step and of torch_gpt2.py for one of the two models."""
+    words = ["--tokens", "{context}"]
+    for name in ("layers", "width", "heads", "batch", "steps"):
+        words += [f"--{name}", f"{{{model} {name}}}"]
+    return words
 
 
 def collectives(ranks):
@@ -184,7 +208,19 @@ of_tests("layouts", 90, 40, "Every collective over layouts of ranks as threads")
 of_tests("processes", 60, 20, "Ranks as processes, through CUDA IPC")
 collectives(2)
 
-# ---- Loom: its steps go here when it runs on GPUs: kernels against the CPU, losses beside PyTorch's, tokens per second ----
+# ---- Loom: do tiny models have the CPU's losses, and how fast are large ones? PyTorch's steps follow Loom's of the same size ----
+for precision in ("fp32", "bf16"):
+    step(f"losses_{precision}", "losses", 120, 45, f"Tiny models of each family in {precision}: the CPU's losses?",
+         ["python3", "-B", "{root}/perf/gpu/loom_losses.py", "{bin}/loom", "--steps", "{loss steps}", "--families", "{loss families}",
+          "--precisions", precision], readers.json_rows, ["Loom's kernels"])
+for model, size, limit_s, usual_s in (("gpt2", "124M", 60, 20), ("gpt2-xl", "1.5B", 120, 45)):
+    step(f"loom_{size}", "training", limit_s, usual_s, f"Loom's steps of GPT-2 {size} in bf16",
+         ["{bin}/loom_step", "--gpu", "0", "--precision", "bf16", "--vocabulary", "{vocabulary}", *of_model(model)], readers.training,
+         ["Loom's kernels"])
+for model, size, eager_s, compiled_s in (("gpt2", "124M", 25, 60), ("gpt2-xl", "1.5B", 40, 75)):
+    for mode, usual_s in (("eager", eager_s), ("compiled", compiled_s)):
+        step(f"torch_{mode}_{size}", "training", 2 * usual_s, usual_s, f"PyTorch's steps of GPT-2 {size} in bf16, {mode}",
+             ["python3", "-B", "{root}/perf/gpu/torch_gpt2.py", mode, *of_model(model)], readers.training, ["torch"])
 
 # ---- processes ----
 EIGHT = ["-b", "8", "-e", "8", "-c", "0"]

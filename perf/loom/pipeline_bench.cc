@@ -210,7 +210,7 @@ Status write_timeline(const std::string& path, const engine::Engine& engine, con
 
 Result<Measured> measure(const Options& o, const program::Job& job, const engine::Groups& groups,
                          const program::Machine& machine, const program::PipelineForecast& forecast) {
-  Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(job, groups, 1);
+  Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(job, groups, {});
   LOOM_TRY(made.status());
   engine::Engine& engine = **made;
   LOOM_TRY(engine.initialize(1));

@@ -60,8 +60,10 @@ class Table(unittest.TestCase):
             for file in re.findall(r"\{root\}/(\S+)", " ".join(step.command)):
                 self.assertTrue((ROOT / file).exists(), file)
 
-    def test_two_runs_of_a_quarter_of_an_hour_hold_all_steps(self):
-        self.assertLess(sum(step.usual_s for step in ALL), 2 * 600)
+    def test_one_run_holds_the_steps_of_loom_and_two_hold_those_of_weft(self):
+        of_loom = [step for step in ALL if step.group in ("losses", "training")]
+        self.assertLess(sum(step.usual_s for step in of_loom), 540)
+        self.assertLess(sum(step.usual_s for step in ALL if step not in of_loom), 2 * 600)
 
     def test_ranks_print_no_labels_before_their_tables(self):
         for step in ALL:
@@ -122,6 +124,22 @@ class Readers(unittest.TestCase):
         for nothing in (head, head + "gpu_waits: no driver\n| %s | not measured | |\n" % "behind"):
             with self.assertRaises(readers.Unreadable):
                 readers.markdown_table(nothing)
+
+    def test_training_steps(self):
+        steps = ['{"step": 0, "loss": 10.5, "norm": 2, "ms": 900.0}', '{"step": 1, "loss": 10.25, "norm": 2, "ms": 100.0}']
+        sums = '{"system": "a system", "batch": 64, "tokens": 1024, "ms": 100.0, "tokens_per_second": 655360.0, "flops_per_token": 8e8, '
+        sums += '"memory_mb": 900, "planned_mb": 800}'
+        row = readers.training("\n".join(["a warning", *steps, sums]))["rows"][0]
+        self.assertEqual((row["system"], row["steps"], row["ms"]), ("a system", 2, 100.0))
+        self.assertAlmostEqual(row["MFU, %"], 655360 * 8e8 / 989e12 * 100)
+        self.assertEqual((row["memory, MiB"], row["planned, MiB"]), (900, 800))
+        self.assertEqual((row["first loss"], row["last loss"]), (10.5, 10.25))
+        ended = readers.training(steps[0])["rows"][0]
+        self.assertEqual((ended["ms"], ended["tokens/s"], ended["system"]), (900.0, None, None))
+        again = readers.training("\n".join([*steps, '{"note": "a batch of 64 does not fit"}', steps[0]]))["rows"][0]
+        self.assertEqual((again["steps"], again["first loss"], again["notes"]), (1, 10.5, "a batch of 64 does not fit"))
+        with self.assertRaises(readers.Unreadable):
+            readers.training('{"note": "a batch of 1 does not fit"}')
 
     def test_lines_of_json_up_to_where_a_program_was_ended(self):
         text = 'weft WARN x\n{"stage": "process group"}\n{"stage": "collectives", "right": true}\n{"stage": "unsh'
@@ -208,6 +226,11 @@ class Report(InFolder):
             "census_all_gather": readers.yes_or_no("no\n"),
             "beside_all_gather_threads": readers.per_cent("7.5\n"),
             "weft_info": readers.lines("a driver for CUDA 13.0 with 1 device\n"),
+            "loom_124M": readers.training(
+                '{"step": 0, "loss": 10.5, "ms": 130}\n{"system": "Loom on a GPU", "batch": 64, "tokens": 1024, "ms": 130, '
+                '"tokens_per_second": 504123, "flops_per_token": 803e6, "memory_mb": 9000, "planned_mb": 8000}'
+            ),
+            "losses_fp32": readers.json_rows('{"family": "bloom", "precision": "fp32", "largest difference": 2e-6}'),
         }
         for name, its in values.items():
             written.add(step=name, group="-", status="ok", seconds=1.5, card=card, values=its)
@@ -236,6 +259,8 @@ class Report(InFolder):
             "| Does all_gather end while a kernel holds every multiprocessor? | no | ok |",
             "| 1 MiB | 92.1 | 11.4 | 17.1 | 0 |",
             "a driver for CUDA 13.0",
+            "| loom_124M | Loom on a GPU | 64 | 1024 | 1 | 130 | 504123 |",
+            "| bloom | fp32 | 2e-06 |",
             "12.5",
             "1 passed, 1 failed, 1 skipped",
             "not over: Aborts.EndAtOnce",
@@ -398,6 +423,9 @@ echo "$name $* NCCL_NET=$NCCL_NET NCCL_NET_PLUGIN=$NCCL_NET_PLUGIN NCCL_HOSTID=$
 case "$name $*" in
   *facts.py*) echo '{{"devices": ["NVIDIA H100 80GB HBM3"], "cards": null, "torch": "2.11.0", "NCCL": "2.28.9", "compute-sanitizer": "here"}}' ;;
   *fsdp.py*) echo '{{"stage": "process group", "libraries": ["a"]}}'; echo '{{"stage": "fully_shard", "step_ms": 3.5, "largest_difference": 1e-7}}' ;;
+  *loom_losses.py*) echo '{{"family": "bloom", "precision": "fp32", "largest difference": 2e-6}}' ;;
+  loom_step* | *torch_gpt2.py*) echo '{{"step": 0, "loss": 10.5, "ms": 130}}'
+    echo '{{"system": "'$name'", "batch": 64, "tokens": 1024, "ms": 130, "tokens_per_second": 504123, "flops_per_token": 803e6}}' ;;
   gpu_ranks\ time*) echo '{{"collective":"all_reduce","ranks":2,"bytes":64,"us":32.1,"GB/s":0.002,"algorithm":"one_hop","path":"mapped GPU memory","graph":0}}' ;;
   gpu_ranks*) echo '{{"us": 4.5}}' ;;
   gpu_probe\ census*) echo no ;;
@@ -445,6 +473,9 @@ class OnAMachineOfScripts(InFolder):
             "gpu_ranks time 4 all_gather 64 65536 1048576 16777216 268435456 ",
             "test_cuda --gtest_filter=*Graph* ",
             "compute-sanitizer --tool memcheck ",
+            "loom_losses.py " + f"{folder}/loom --steps 20 --families gpt2,gptj,gpt_neox,gpt_neo,bloom,bert,roberta --precisions fp32 ",
+            "loom_step --gpu 0 --precision bf16 --vocabulary 50257 --tokens 1024 --layers 48 --width 1600 --heads 25 --batch 16 --steps 8 ",
+            "torch_gpt2.py compiled --tokens 1024 --layers 12 --width 768 --heads 12 --batch 64 --steps 30 ",
         ):
             self.assertIn(part, called)
         over_weft, over_nccl = (line for line in called.splitlines() if "fsdp.py" in line)
@@ -457,6 +488,8 @@ class OnAMachineOfScripts(InFolder):
             "12.5 % slower",
             "18 of 18 runs right",
             "1 passed, 0 failed, 0 skipped; compute-sanitizer: 0 errors",
+            "| loom_124M | loom_step | 64 | 1024 | 1 | 130 | 504123 | 405 | 40.9 |",
+            "| torch_compiled_1.5B | python3 |",
         ):
             self.assertIn(part, page)
         self.assertEqual(len(list(self.out.iterdir())), 3)  # all that has to come back

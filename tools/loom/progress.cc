@@ -5,21 +5,17 @@
 
 #include <cstdio>
 
+#include "train/lines_above_bar.h"
+
 namespace loom::command {
 namespace {
 
 /// Draws the bar anew, and ends its line when all is done.
 void show_bar(int64_t done, int64_t all) {
-  fmt::print(stderr, "\r{}{}", bar_text(done, all), done == all ? "\n" : "");
+  fmt::print(stderr, "\r{}{}", train::bar_text(done, all), done == all ? "\n" : "");
 }
 
 }  // namespace
-
-std::string bar_text(int64_t done, int64_t all) {
-  constexpr int64_t kCells = 40;
-  const int64_t full = done * kCells / all;
-  return fmt::format("[{:#<{}}{:.<{}}] {:3} %", "", full, "", kCells - full, done * 100 / all);
-}
 
 void Progress::operator()(int64_t done, int64_t all) {
   if (isatty(STDERR_FILENO) != 0) return show_bar(done, all);

@@ -9,9 +9,6 @@
 
 namespace loom::command {
 
-/// "[####....]  50 %", without the end of the line.
-std::string bar_text(int64_t done, int64_t all);
-
 /// For what prints nothing else on its way. To be called with how much is done of how much.
 class Progress {
  public:

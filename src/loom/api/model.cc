@@ -125,7 +125,7 @@ struct Model::Inside {
     job.batch = batch;
     job.tokens = tokens;
     if (spec.task == model::Task::masked) job.targets = text::masked_targets(tokens);
-    Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(job, *groups, threads);
+    Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(job, *groups, {.threads = threads});
     LOOM_TRY(made.status());
     const Result<format::SafetensorsReader> file = open_tensors();
     LOOM_TRY(file.status());

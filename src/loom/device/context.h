@@ -14,6 +14,7 @@ class Compute;
 namespace device {
 
 struct Context {
+  Context() = default;
   Context(Workers& of_cpu) : workers(&of_cpu) {}
   Context(cuda::Compute& of_gpu) : compute(&of_gpu) {}
 

@@ -73,13 +73,20 @@ bool has_moments(const StateReaders& readers);
 /// What is done in place of the operators of an instruction that computes; see Engine::stand_in().
 using StandIn = std::function<void(const program::Instruction&)>;
 
+/// Where a rank computes.
+struct Where {
+  int threads = 1;  // of the CPUs, which do on a GPU what is the host's
+  int gpu = -1;     // the GPU's number; -1: on CPUs
+};
+
 class Engine {
  public:
-  /// Plans memory and allocates all of it. `groups` must outlive the engine. What the job offloads goes to a
-  /// file in `tier_folder` ("": TMPDIR, or /var/tmp). Errors: invalid_argument (the job, or a job of other
-  /// groups, or a tier that is memory itself), out_of_memory, communication_error, disk_full, not_found.
-  static Result<std::unique_ptr<Engine>> create(const program::Job& job, const Groups& groups, int threads,
-                                                const std::string& tier_folder = "");
+  /// Plans memory and allocates all of it. `groups` must outlive the engine, and have the same GPU. What the
+  /// job offloads goes to a file in `tier_folder` ("": TMPDIR, or /var/tmp). Errors: invalid_argument (the
+  /// job, or a job of other groups, or a tier that is memory itself), out_of_memory, communication_error,
+  /// disk_full, not_found; unsupported on a GPU.
+  static Result<std::unique_ptr<Engine>> create(const program::Job& job, const Groups& groups,
+                                                const Where& where, const std::string& tier_folder = "");
   virtual ~Engine() = default;
 
   const program::Job& job() const { return job_; }

@@ -29,8 +29,11 @@ Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads
       workers_(threads),
       tensor_{job.tensor_degree, groups.coordinates().tensor},
       context_{job_, groups_, units_, whole_units_, workers_, tensor_},
-      recipes_(job.recipes(tensor_.rank)),
+      sizes_(job.recipe_sizes(tensor_.rank)),
+      recipes_(job.spec, sizes_),
       runner_(job.spec, job.share(tensor_.rank)),
+      layout_(job.spec, sizes_),
+      arrays_(static_cast<size_t>(job.microbatches)),
       state_(context_) {
   job_ = job;
   units_ = job.held_units(tensor_.rank);
@@ -78,25 +81,33 @@ Status Executor<T>::plan(program::Purpose purpose, const char* what, program::Pr
 template <typename T>
 model::Pass Executor<T>::pass_of(const Run& run, const Instruction& i) {
   model::Pass pass;
-  pass.workers = &workers_;
+  pass.context = workers_;
   pass.spec = &job_.spec;
   pass.batch = job_.batch;
   pass.tokens = job_.tokens;
   pass.training = run.progress.settings != nullptr;
-  pass.only_row = run.logits_row;
   if (pass.training) {
     pass.seed = run.progress.settings->seed;
     pass.step = run.progress.settings->step;
   }
   // What is not declared may be on its way yet, and on a stage where nothing is declared never comes.
-  if (job_.spec.padding >= 0 && i.buffer(Role::batch) >= 0) {
-    lengths_.resize(static_cast<size_t>(job_.batch));
-    model::find_lengths(job_.spec, tokens(i.microbatch).data(), job_.batch, job_.tokens, lengths_.data());
-    pass.lengths = lengths_.data();
-  }
+  if (i.buffer(Role::batch) >= 0) pass.arrays = arrays_of(run, i.microbatch);
   pass.first_sample = static_cast<uint64_t>(
       program::microbatch_number(job_, groups_.group(), groups_.member(), i.microbatch) * job_.batch);
   return pass;
+}
+
+/// Made once a run, as soon as tokens and targets are here.
+template <typename T>
+const model::BatchArrays& Executor<T>::arrays_of(const Run& run, int microbatch) {
+  std::optional<model::BatchArrays>& arrays = arrays_[static_cast<size_t>(microbatch)];
+  if (!arrays) {
+    std::byte* const memory =
+        reinterpret_cast<std::byte*>(batch_ + 2 * job_.microbatches * rows()) + microbatch * layout_.bytes();
+    arrays =
+        layout_.fill(tokens(microbatch).data(), targets(microbatch).data(), run.logits_row, memory, memory);
+  }
+  return *arrays;
 }
 
 /// Nobody else knows of a failure here, but of a loss that is no number, which all ranks learn together.
@@ -116,6 +127,7 @@ Status Executor<T>::run_all(Run& run) {
   const bool traced = progress.settings != nullptr;
   progress.result.begin_us = std::chrono::duration<double, std::micro>(begin.time_since_epoch()).count();
   lanes_.take_waited_seconds();
+  std::ranges::fill(arrays_, std::nullopt);
   for (size_t i = 0; i < run.program.instructions.size(); ++i) {
     const Instruction& instruction = run.program.instructions[i];
     LOOM_TRY(lanes_.wait_before(run.program, instruction));
@@ -396,15 +408,21 @@ Result<format::FlatLayout> Engine::state_layout(int stage, int tensor, bool opti
   return format::FlatLayout::make(state_name(stage, tensor), job_.degree, std::move(buffers));
 }
 
-Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Groups& groups, int threads,
-                                               const std::string& tier_folder) {
+Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Groups& groups,
+                                               const Where& where, const std::string& tier_folder) {
   if (to_string(job.layout()) != to_string(groups.layout()))
     return fail(Code::invalid_argument, "the job is for {}, the groups for {}", to_string(job.layout()),
                 to_string(groups.layout()));
-  if (threads < 1) return fail(Code::invalid_argument, "threads is {}, must be at least 1", threads);
+  if (where.threads < 1)
+    return fail(Code::invalid_argument, "threads is {}, must be at least 1", where.threads);
+  if (where.gpu != groups.gpu())
+    return fail(Code::invalid_argument, "the engine is for GPU {}, the groups for GPU {} (-1: none)",
+                where.gpu, groups.gpu());
+  if (where.gpu >= 0)
+    return fail(Code::unsupported, "the engine trains on CPUs only, not on GPU {}", where.gpu);
   LOOM_TRY(ops::check_instructions());
   return program::with_type(job.precision, [&]<typename T>(T) -> Result<std::unique_ptr<Engine>> {
-    auto executor = std::make_unique<Executor<T>>(job, groups, threads);
+    auto executor = std::make_unique<Executor<T>>(job, groups, where.threads);
     LOOM_TRY(executor->prepare(tier_folder));
     return std::unique_ptr<Engine>(std::move(executor));
   });

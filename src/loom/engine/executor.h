@@ -4,11 +4,14 @@
 // Internal to engine/: others use Engine.
 #pragma once
 
+#include <optional>
+
 #include "engine/arena.h"
 #include "engine/engine.h"
 #include "engine/lanes.h"
 #include "engine/rank_state.h"
 #include "engine/step_end.h"
+#include "model/batch_layout.h"
 #include "model/runner.h"
 #include "program/generate.h"
 
@@ -60,6 +63,7 @@ class Executor final : public Engine {
   /// Where the arrays of the instruction's recipe are.
   model::Bound<T> bind(Run& run, const program::Instruction& instruction);
   model::Pass pass_of(const Run& run, const program::Instruction& i);
+  const model::BatchArrays& arrays_of(const Run& run, int microbatch);
   Status check_targets(const program::Instruction& instruction);
   Status communicate(Run& run, const program::Instruction& instruction);
   Status transfer(Run& run, const program::Instruction& instruction);
@@ -82,14 +86,16 @@ class Executor final : public Engine {
   Workers workers_;
   const model::TensorRank tensor_;
   const RankContext context_;
+  const model::RecipeSizes sizes_;
   const model::Recipes recipes_;
   model::Runner<T> runner_;
   std::vector<std::byte*> exchanged_;  // of the instruction at hand: arrays by their numbers
+  const model::BatchLayout layout_;    // of a microbatch
+  std::vector<std::optional<model::BatchArrays>> arrays_;  // of each microbatch, in this run
   RankState<T> state_;
   std::unique_ptr<StepEnd<T>> end_;
   std::unique_ptr<Arena> arena_;
   Lanes lanes_;
-  std::vector<int32_t> lengths_;  // of the sequences of the microbatch at hand
   int32_t* batch_ = nullptr;
   double* token_losses_ = nullptr;
 };

@@ -48,6 +48,7 @@ void Groups::swap(Groups& other) noexcept {
   std::swap(ranks_, other.ranks_);
   std::swap(place_, other.place_);
   std::swap(nodes_, other.nodes_);
+  std::swap(gpu_, other.gpu_);
 }
 
 // A rank that leaves in good order is still waited for by those that have not heard of the failure: each
@@ -108,7 +109,7 @@ Status Groups::split(program::GroupKind kind, const char* name, bool strict, wef
                                  static_cast<int>(self - peers.begin()), &into, &config));
 }
 
-Result<Groups> Groups::create(weftComm_t world, const program::Layout& layout, bool strict) {
+Result<Groups> Groups::create(weftComm_t world, const program::Layout& layout, bool strict, int gpu) {
   using program::GroupKind;
   Groups groups;
   if (world != nullptr) {
@@ -120,6 +121,7 @@ Result<Groups> Groups::create(weftComm_t world, const program::Layout& layout, b
     return fail(Code::invalid_argument, "the layout is for {} ranks, the communicator has {}", layout.ranks(),
                 groups.ranks_);
   groups.layout_ = layout;
+  groups.gpu_ = gpu;
   if (groups.ranks_ == 1) return groups;
   weftConfig_t config = WEFT_CONFIG_INITIALIZER;
   config.commName = "run";

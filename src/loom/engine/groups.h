@@ -26,10 +26,12 @@ Status agree(weftComm_t comm, const Status& own);
 class Groups {
  public:
   /// Divides `world`, which stays the caller's and must outlive this; nullptr is a job of one rank. A
-  /// collective. Errors: invalid_argument (the layout is not right, or for other ranks), communication_error.
+  /// collective. What moves a rank's arena moves memory of GPU `gpu`; -1: of the host. All ranks have a GPU,
+  /// or none has. Errors: invalid_argument (the layout is not right, or for other ranks),
+  /// communication_error.
   ///
   /// Whoever destroys this after one of its communicators has failed aborts all of them.
-  static Result<Groups> create(weftComm_t world, const program::Layout& layout, bool strict);
+  static Result<Groups> create(weftComm_t world, const program::Layout& layout, bool strict, int gpu = -1);
 
   Groups(Groups&& other) noexcept { swap(other); }
   Groups& operator=(Groups&& other) noexcept {
@@ -46,6 +48,7 @@ class Groups {
   int group() const { return layout_.group(place_); }
   int member() const { return layout_.member(place_); }
   int nodes() const { return nodes_; }
+  int gpu() const { return gpu_; }
 
   /// nullptr where it would have one rank. Of all ranks; not the communicator that was divided, so that
   /// abort() may end it.
@@ -113,7 +116,7 @@ class Groups {
   std::array<weftComm_t, program::kGroupKinds> groups_{};  // by kind
   program::Layout layout_;
   std::vector<int> places_ = {0};  // of each rank
-  int rank_ = 0, ranks_ = 1, place_ = 0, nodes_ = 1;
+  int rank_ = 0, ranks_ = 1, place_ = 0, nodes_ = 1, gpu_ = -1;
 };
 
 }  // namespace loom::engine

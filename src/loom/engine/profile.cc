@@ -12,6 +12,7 @@
 
 #include "base/process_memory.h"
 #include "engine/painted.h"
+#include "model/batch_layout.h"
 #include "model/runner.h"
 
 namespace loom::engine {
@@ -89,7 +90,7 @@ class Profile {
         op_(ops::operators<T>()) {
     if (!settings_.clock_us) settings_.clock_us = steady_us;
     end_us_ = settings_.clock_us() + settings_.seconds * 1e6;
-    pass_.workers = &workers_;
+    pass_.context = workers_;
     pass_.spec = &job.spec;
     pass_.batch = job.batch;
     pass_.tokens = job.tokens;
@@ -104,6 +105,10 @@ class Profile {
     for (int64_t sequence = 0; sequence < job.batch; ++sequence)
       std::fill_n(target_.begin() + sequence * job.tokens, targets, 0);
     losses_.resize(rows);
+    const model::BatchLayout layout(job.spec, whole_sizes<T>(job));
+    arrays_.resize(static_cast<size_t>(layout.bytes()));
+    pass_.arrays = layout.fill(token_.data(), target_.data(), -1, arrays_.data(), arrays_.data());
+    pass_.arrays.lengths = nullptr;  // all sequences are as long as they can be
   }
 
   std::vector<UnitProfile> run() {
@@ -265,6 +270,7 @@ class Profile {
   std::vector<T> x_, d_;
   std::vector<int32_t> token_, target_;
   std::vector<double> losses_;
+  std::vector<std::byte> arrays_;
 };
 
 Status check_memory(const program::Job& job, int64_t limit_bytes) {

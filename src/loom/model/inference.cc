@@ -34,7 +34,7 @@ Inference::Inference(const ModelSpec& spec, int threads)
       units_(units_of(spec)),
       workers_(std::make_unique<Workers>(threads)),
       runner_(spec, Share::whole(spec)) {
-  pass_.workers = workers_.get();
+  pass_.context = *workers_;
   pass_.spec = &spec_;
 }
 
@@ -92,16 +92,19 @@ void Inference::run_unit(const Unit& unit, const Recipe& recipe, Bound<float>& b
   runner_.run(pass_, unit, recipe, recipe.forward, bound);
 }
 
-void Inference::run(const int32_t* token, int64_t batch, int64_t tokens) {
+void Inference::derive(int64_t only_row) {
+  const RecipeSizes sizes = sizes_for<float>(Share::whole(spec_), pass_.batch, pass_.tokens);
+  const BatchLayout layout(spec_, sizes);
+  arrays_.resize(static_cast<size_t>(layout.bytes()));
+  pass_.arrays = layout.fill(token_.data(), nullptr, only_row, arrays_.data(), arrays_.data());
+}
+
+void Inference::run(std::span<const int32_t> token, int64_t batch, int64_t tokens) {
   prepare(batch, tokens);
-  pass_.lengths = nullptr;
-  if (spec_.padding >= 0) {
-    lengths_.resize(static_cast<size_t>(batch));
-    find_lengths(spec_, token, batch, tokens, lengths_.data());
-    pass_.lengths = lengths_.data();
-  }
+  token_ = token;
+  derive(-1);
   Bound<float> bound;
-  bound.give(Given::tokens, token);
+  bound.give(Given::tokens, token.data());
   bound.give(Given::output, x_.data());
   run_unit(units_.front(), recipes_->embedding, bound);
   const size_t past_of_layer = past_.size() / static_cast<size_t>(spec_.layers);
@@ -117,7 +120,7 @@ std::vector<float> Inference::head_logits(int64_t row) {
   std::vector<float> logits(static_cast<size_t>(spec_.outputs()));
   Bound<float> bound;
   bound.give(Given::logits, logits.data());
-  pass_.only_row = row;
+  derive(row);
   run_unit(units_.back(), recipes_->logits, bound);
   return logits;
 }
@@ -144,7 +147,7 @@ Result<std::vector<float>> Inference::classify(std::span<const int32_t> token, i
   spec_.padding = padding;
   pass_.past = nullptr;
   pass_.first_token = 0;
-  run(token.data(), batch, tokens);
+  run(token, batch, tokens);
   std::vector<float> all;
   for (int64_t sequence = 0; sequence < batch; ++sequence) {
     const std::vector<float> logits = head_logits(sequence * tokens);
@@ -166,7 +169,7 @@ Result<std::vector<float>> Inference::feed(int32_t token) {
   }
   pass_.past = past_.data();
   pass_.first_token = position_;
-  run(&token, 1, 1);
+  run({&token, 1}, 1, 1);
   ++position_;
   return head_logits(0);
 }

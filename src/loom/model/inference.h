@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "format/safetensors_reader.h"
+#include "model/batch_layout.h"
 #include "model/runner.h"
 
 namespace loom::model {
@@ -46,7 +47,9 @@ class Inference {
   Inference(const ModelSpec& spec, int threads);
   Status check_tokens(std::span<const int32_t> token) const;
   /// Runs all blocks; the last one's output is in x_.
-  void run(const int32_t* token, int64_t batch, int64_t tokens);
+  void run(std::span<const int32_t> token, int64_t batch, int64_t tokens);
+  /// Derives from the pass's tokens what its units read besides them.
+  void derive(int64_t only_row);
   /// Takes recipes and memory for such sequences.
   void prepare(int64_t batch, int64_t tokens);
   void run_unit(const Unit& unit, const Recipe& recipe, Bound<float>& bound);
@@ -61,7 +64,8 @@ class Inference {
   Pass pass_;
   std::vector<float> x_, y_;
   std::vector<std::byte> saved_, workspace_, past_;
-  std::vector<int32_t> lengths_;
+  std::vector<std::byte> arrays_;   // of the batch, derived
+  std::span<const int32_t> token_;  // of the pass
   int64_t position_ = 0;
 };
 

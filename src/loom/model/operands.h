@@ -23,18 +23,29 @@ struct Operands {
   const Step& step;
   const ops::Operators<T>& op;
 
-  Workers& workers() const { return *pass.workers; }
+  const device::Context& context() const { return pass.context; }
 
   template <typename E>
   E* at(int number) const {
     const Array& array = recipe.arrays[static_cast<size_t>(number)];
     switch (array.place) {
-      case Place::given: return reinterpret_cast<E*>(bound.given[static_cast<size_t>(array.given)]);
+      case Place::given: return reinterpret_cast<E*>(given(array.given));
       case Place::saved: return reinterpret_cast<E*>(bound.saved + array.offset);
       case Place::workspace: return reinterpret_cast<E*>(bound.workspace + array.offset);
       case Place::exchanged: return reinterpret_cast<E*>(bound.exchanged[number]);
     }
     return nullptr;
+  }
+  std::byte* given(Given what) const {
+    const auto derived = [](const int32_t* at) {
+      return reinterpret_cast<std::byte*>(const_cast<int32_t*>(at));
+    };
+    switch (what) {
+      case Given::picked: return derived(pass.arrays.rows);
+      case Given::picked_targets: return derived(pass.arrays.targets);
+      case Given::back: return derived(pass.arrays.back);
+      default: return bound.given[static_cast<size_t>(what)];
+    }
   }
   /// The operands and results in their order.
   template <typename E = T>
@@ -48,10 +59,18 @@ struct Operands {
 
   /// Rows that the step works on.
   int64_t rows() const {
-    if (step.count < 0) return step.rows;
-    return std::clamp(*at<int64_t>(step.count) - step.first, int64_t{0}, step.rows);
+    if (!step.counted) return step.rows;
+    return std::clamp(pass.arrays.count - step.first, int64_t{0}, step.rows);
   }
   int64_t elements() const { return rows() * step.in; }
+  template <typename E>
+  void copy(const E* from, E* to, int64_t count) const {
+    op.copy(context(), from, to, count * static_cast<int64_t>(sizeof(E)));
+  }
+  template <typename E>
+  void clear(E* to, int64_t count) const {
+    if (count > 0) op.clear(context(), to, count * static_cast<int64_t>(sizeof(E)));
+  }
 
   const T* parameter(Part part) const { return unit.at(part, bound.parameters); }
   A* gradient(Part part) const { return unit.at(part, bound.gradient); }

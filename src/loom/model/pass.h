@@ -6,14 +6,15 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/workers.h"
+#include "device/context.h"
+#include "model/batch_arrays.h"
 #include "model/spec.h"
 
 namespace loom::model {
 
 /// One microbatch's way through the units.
 struct Pass {
-  Workers* workers = nullptr;
+  device::Context context;  // of the device that the runner's table is for
   const ModelSpec* spec = nullptr;
   int64_t batch = 0;          // sequences
   int64_t tokens = 0;         // of a sequence
@@ -21,32 +22,14 @@ struct Pass {
   uint32_t step = 0;          // of training
   uint64_t first_sample = 0;  // number of the first sequence in the global batch
   bool training = false;      // whether anything is dropped
-  /// [batch]: tokens of each sequence before its padding. Only where the spec has a padding token, else null.
-  const int32_t* lengths = nullptr;
+  /// Of the microbatch. They may be left out where a unit's steps read neither tokens nor lengths.
+  BatchArrays arrays = {};
   int64_t first_token = 0;  // place of the first token in its sequence, where tokens come one by one
   /// Where they do: keys and values of the block's tokens so far, [context, H·D] each; batch and tokens
   /// are 1.
   std::byte* past = nullptr;
-  int64_t only_row = -1;  // of the rows, where only its logits are asked for
   int64_t rows() const { return batch * tokens; }
 };
-
-/// What Pass::lengths points to: for each of `batch` sequences the tokens before its padding, at least 1.
-inline void find_lengths(const ModelSpec& spec, const int32_t* token, int64_t batch, int64_t tokens,
-                         int32_t* lengths) {
-  for (int64_t sequence = 0; sequence < batch; ++sequence) {
-    int64_t length = tokens;
-    while (length > 1 && token[sequence * tokens + length - 1] == spec.padding) --length;
-    lengths[sequence] = static_cast<int32_t>(length);
-  }
-}
-
-/// The row, among those of the pass, that stands for a sequence where sequences are classified.
-inline int64_t pooled_row(const Pass& pass, int64_t sequence) {
-  const int64_t first = sequence * pass.tokens;
-  if (pass.spec->pooling == Pooling::first) return first;
-  return first + (pass.lengths != nullptr ? pass.lengths[sequence] : pass.tokens) - 1;
-}
 
 /// The part of a block's attention and feed-forward that is computed here: all of it, unless tensor
 /// parallelism splits heads and the hidden layer over ranks. Parameters and arrays have these sizes.

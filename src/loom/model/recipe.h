@@ -55,15 +55,14 @@ enum class Kernel {
   copy,                 // a -> b
   // of the head
   clear,            // ->: zeros where no other step writes the gradient
-  pick,             // x -> rows, places, targets, losses, count, picked: rows that the head computes
+  pick,             // x, rows -> picked, losses: rows that the head computes, losses are zeros
   logits,           // x -> logits
   logits_gradient,  // logits, x -> dx; the matrix's gradient is added to from the second time on
   cross_entropy,    // logits, targets -> logits, losses: logits become their derivatives
   split_begin,      // logits, targets -> logits, numbers: what other ranks must know of this rank's
   split_finish,     // logits, targets, all numbers -> logits, losses
   count_right,      // logits, targets -> right: sequences whose likeliest class is the target
-  return_losses,    // losses, places, count -> losses of all rows
-  give_back,        // d of picked rows, rows, count -> d of own rows
+  give_back,        // d of picked rows, back -> d of own rows
   // exchanges of tensor ranks
   gather,          // own -> all
   all_reduce,      // changes a summand to the sum
@@ -73,9 +72,23 @@ constexpr bool is_exchange(Kernel kernel) { return kernel >= Kernel::gather; }
 
 enum class Place { given, saved, workspace, exchanged };
 
-/// What the caller has. `right` counts a classification's sequences, `logits` are one row's.
-enum class Given { input, output, derivative, tokens, targets, losses, right, logits, none };
-constexpr int kGiven = 8;
+/// What the caller has. `right` counts a classification's sequences, `logits` are one row's. Losses are of M
+/// rows; where the head picks R rows the first R are theirs, and the others are zeros.
+enum class Given {
+  input,
+  output,
+  derivative,
+  tokens,
+  targets,
+  losses,
+  right,
+  logits,
+  picked,  // these three are Pass::arrays'
+  picked_targets,
+  back,
+  none
+};
+constexpr int kGiven = 8;  // that Bound::give() takes
 
 struct Array {
   const char* name = "";
@@ -90,12 +103,12 @@ struct Array {
 struct Step {
   Kernel kernel = Kernel::copy;
   std::array<int, 5> reads = {-1, -1, -1, -1, -1};  // numbers of arrays
-  std::array<int, 6> writes = {-1, -1, -1, -1, -1, -1};
+  std::array<int, 3> writes = {-1, -1, -1};
   Part part = Part::token_embedding;  // of the unit, that is applied
   int64_t rows = 0, in = 0, out = 0;  // a product's are [rows, in] · [in, out]; other arrays [rows, in]
   int64_t first = 0;                  // the first of these rows in the head's arrays
   int64_t of_rows = 0;                // rows of all steps that do this for a part of the rows
-  int count = -1;                     // array with the number of rows where it is found as the step runs
+  bool counted = false;               // rows are those of BatchArrays::count
   Site site = Site::attention;        // of what is dropped
   float probability = 0;
   int64_t per_sample = 0;  // rows of a sequence: where what is dropped stands in the global batch
@@ -133,14 +146,17 @@ RecipeSizes sizes_for(const Share& share, int64_t batch, int64_t tokens, int64_t
   return {share, batch, tokens, targets, sizeof(T), sizeof(acc_t<T>)};
 }
 
+/// What a head's pass is for: forward, loss and backward at once; losses alone; logits of one row.
+enum class HeadPass { loss, evaluation, logits };
+/// R: rows that a head puts together before it computes them (batch_arrays.h); 0 where it computes all.
+int64_t picked_rows(const ModelSpec& spec, const RecipeSizes& sizes, HeadPass pass);
+
 /// Rows whose logits one rank has at a time: the largest buffer of small models.
 constexpr int64_t kHeadRows = 512;
 
 Recipe embedding_recipe(const ModelSpec& spec, const RecipeSizes& sizes);
 Recipe block_recipe(const ModelSpec& spec, const RecipeSizes& sizes);
 
-/// What a head's pass is for: forward, loss and backward at once; losses alone; logits of one row.
-enum class HeadPass { loss, evaluation, logits };
 Recipe head_recipe(const ModelSpec& spec, const RecipeSizes& sizes, HeadPass pass);
 
 /// All recipes of a model: blocks are alike.

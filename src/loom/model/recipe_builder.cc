@@ -151,7 +151,6 @@ Recipe RecipeBuilder::take() {
       };
       for (const int number : step.reads) use(number);
       for (const int number : step.writes) use(number);
-      use(step.count);
       ++at;
     }
   for (size_t i = 0; i < lives.size(); ++i)

@@ -28,11 +28,9 @@ class Head : RecipeBuilder {
         x_(given(Given::input, "x", divides())),
         targets_(given(Given::targets, "targets")),
         losses_(given(Given::losses, "losses")) {
-    picks_ = pass == HeadPass::logits || classifies_ ||
-             (spec.task == Task::masked && (!is_split() || sizes.targets > 0));
-    const int64_t all = classifies_ ? sizes.batch : sizes.targets > 0 ? sizes.batch * sizes.targets : rows();
-    rows_ = !picks_ ? rows() : pass == HeadPass::logits ? 1 : all;
-    if (picks_ && splits_) rows_ = picked_rows(share_, rows_);
+    rows_ = picked_rows(spec, sizes, pass);
+    picks_ = rows_ > 0;
+    if (!picks_) rows_ = rows();
     own_ = splits_ ? own_rows(share_, rows_) : rows_;
   }
 
@@ -44,7 +42,6 @@ class Head : RecipeBuilder {
     const int all = splits_ ? enter(features, "gathered rows", rows_ * width()) : features;
     const int d = logits(all);
     if (pass_ == HeadPass::logits) return take();
-    if (picks_) step(Kernel::return_losses, {picked_losses_, places_, count_}, {losses_});
     if (pass_ == HeadPass::loss) backward(input, splits_ ? leave(d, "sum", own_ * width()) : d);
     return take();
   }
@@ -55,22 +52,16 @@ class Head : RecipeBuilder {
   ops::Activation activation() const {
     return spec_.pooler ? ops::Activation::tanh : spec_.head_activation.value_or(spec_.activation);
   }
-  /// A layer's rows: how many of those picked there are is known only then, where one rank picks them.
+  /// A layer's rows: where one rank picks them, as many as there are.
   Step& counted(Step& step) const {
-    if (picks_ && !is_split()) step.count = count_;
+    step.counted = picks_ && !is_split();
     return step;
   }
 
   int pick() {
-    const int64_t places = rows_ * static_cast<int64_t>(sizeof(int32_t));
-    row_ = add("rows", places);
-    places_ = add("places", places);
-    picked_targets_ = add("targets", places);
-    picked_losses_ = add("losses", rows_ * static_cast<int64_t>(sizeof(double)));
-    count_ = add("count", sizeof(int64_t));
     const int picked = values("picked", rows_ * width());
-    on(Kernel::pick, {x_, targets_}, {row_, places_, picked_targets_, picked_losses_, count_, picked}, rows_,
-       width());
+    Step& made = counted(on(Kernel::pick, {x_, given(Given::picked, "rows")}, {picked}, rows_, width()));
+    if (pass_ != HeadPass::logits) made.writes[1] = losses_;
     if (!divides()) return picked;
     if (classifies_) return exchange(Kernel::all_reduce, picked, picked);
     return leave(picked, "sum", own_ * width());
@@ -121,7 +112,7 @@ class Head : RecipeBuilder {
     const int64_t widest = classifies_ ? spec_.labels : largest_.vocabulary.count;
     const int made =
         pass_ == HeadPass::logits ? given(Given::logits, "logits") : sums("logits", most * widest);
-    const int target = picks_ ? picked_targets_ : targets_, loss = picks_ ? picked_losses_ : losses_;
+    const int target = picks_ ? given(Given::picked_targets, "picked targets") : targets_;
     const int d = learns ? values("summand", rows_ * width()) : -1;
     for (int64_t first = 0; first < rows_; first += most) {
       const int64_t n = pass_ == HeadPass::logits ? 1 : std::min(most, rows_ - first);
@@ -141,9 +132,9 @@ class Head : RecipeBuilder {
         const int numbers = sums("numbers", n * 3), all = sums("all numbers", n * 3 * share_.degree);
         some(Kernel::split_begin, {made, target}, {made, numbers});
         exchange(Kernel::gather, numbers, all);
-        some(Kernel::split_finish, {made, target, all}, {made, loss});
+        some(Kernel::split_finish, {made, target, all}, {made, losses_});
       } else {
-        some(Kernel::cross_entropy, {made, target}, {made, loss});
+        some(Kernel::cross_entropy, {made, target}, {made, losses_});
       }
       if (learns) some(Kernel::logits_gradient, {made, x}, {d});
     }
@@ -170,7 +161,7 @@ class Head : RecipeBuilder {
     if (!picks_) return;
     const int all = splits_ ? enter(into, "gathered rows", rows_ * width()) : into;
     const int derivative = given(Given::derivative, "d", divides());
-    on(Kernel::give_back, {all, row_, count_}, {derivative}, own(), width()).of_rows = rows_;
+    on(Kernel::give_back, {all, given(Given::back, "back")}, {derivative}, own(), width()).of_rows = rows_;
   }
 
   const HeadPass pass_;
@@ -178,12 +169,25 @@ class Head : RecipeBuilder {
   const int x_, targets_, losses_;
   bool picks_ = false;
   int64_t rows_ = 0, own_ = 0;  // R, and those of them that this rank's layers see
-  int row_ = -1, places_ = -1, picked_targets_ = -1, picked_losses_ = -1, count_ = -1;
   int dense_reads_ = -1, hidden_ = -1, activated_ = -1;
   Normed final_{}, transform_{};
 };
 
 }  // namespace
+
+int64_t picked_rows(const ModelSpec& spec, const RecipeSizes& sizes, HeadPass pass) {
+  const bool classifies = spec.task == Task::classification, is_split = sizes.share.degree > 1;
+  const bool picks = pass == HeadPass::logits || classifies ||
+                     (spec.task == Task::masked && (!is_split || sizes.targets > 0));
+  if (!picks) return 0;
+  const int64_t rows = pass == HeadPass::logits ? 1
+                       : classifies             ? sizes.batch
+                       : sizes.targets > 0      ? sizes.batch * sizes.targets
+                                                : sizes.rows();
+  // Every rank has as many places, so some may stay empty.
+  const int64_t grain = !classifies && sizes.share.divides_rows ? sizes.share.degree : 1;
+  return (rows + grain - 1) / grain * grain;
+}
 
 Recipe head_recipe(const ModelSpec& spec, const RecipeSizes& sizes, HeadPass pass) {
   return Head(spec, sizes, pass).make();

@@ -15,7 +15,7 @@ ops::AttentionShape shape_of(const Operands<T>& o) {
   shape.causal = o.spec.causal;
   shape.window = o.spec.window_of(o.unit.index - 1);
   shape.alibi = o.spec.position == Position::alibi;
-  shape.lengths = o.spec.causal ? nullptr : o.pass.lengths;
+  shape.lengths = o.spec.causal ? nullptr : o.pass.arrays.lengths;
   shape.first_head = o.share.first_head;
   shape.all_heads = o.spec.heads;
   const int64_t pairs = o.spec.heads * o.pass.tokens * o.pass.tokens;
@@ -45,9 +45,9 @@ void attend_to_past(const Operands<T>& o) {
   const int64_t across = o.step.in, at = o.pass.first_token;
   T *const qkv = o.in(0), *const keys = reinterpret_cast<T*>(o.pass.past),
            *const values = keys + o.spec.context * across;
-  std::copy_n(qkv + across, across, keys + at * across);
-  std::copy_n(qkv + 2 * across, across, values + at * across);
-  o.op.attention_step(o.workers(), shape_of(o), qkv, keys, values, at, o.out(0));
+  o.copy(qkv + across, keys + at * across, across);
+  o.copy(qkv + 2 * across, values + at * across, across);
+  o.op.attention_step(o.context(), shape_of(o), qkv, keys, values, at, o.out(0));
 }
 
 }  // namespace
@@ -56,13 +56,13 @@ template <typename T>
 bool run_attention(const Operands<T>& o) {
   using A = acc_t<T>;
   switch (o.step.kernel) {
-    case Kernel::rotary: o.op.rotary(o.workers(), rotary_of(o), o.out(0), o.step.adds); return true;
+    case Kernel::rotary: o.op.rotary(o.context(), rotary_of(o), o.out(0), o.step.adds); return true;
     case Kernel::attention:
       if (o.pass.past != nullptr) attend_to_past(o);
-      else o.op.attention_forward(o.workers(), shape_of(o), o.in(0), o.out(0), o.template out<A>(1));
+      else o.op.attention_forward(o.context(), shape_of(o), o.in(0), o.out(0), o.template out<A>(1));
       return true;
     case Kernel::attention_gradient:
-      o.op.attention_backward(o.workers(), shape_of(o), o.in(0), o.in(1), o.template in<A>(2), o.in(3),
+      o.op.attention_backward(o.context(), shape_of(o), o.in(0), o.in(1), o.template in<A>(2), o.in(3),
                               o.out(0));
       return true;
     default: return false;

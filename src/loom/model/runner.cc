@@ -12,12 +12,12 @@ void run_product(const Operands<T>& o) {
   const Step& s = o.step;
   const Part bias = bias_of(s.part);
   if (s.kernel == Kernel::linear)
-    o.op.linear_forward(o.workers(), o.in(0), o.parameter(s.part), s.adds ? nullptr : o.parameter(bias),
+    o.op.linear_forward(o.context(), o.in(0), o.parameter(s.part), s.adds ? nullptr : o.parameter(bias),
                         o.out(0), o.rows(), s.in, s.out);
   else if (s.kernel == Kernel::linear_input)
-    o.op.linear_backward_input(o.workers(), o.in(0), o.parameter(s.part), o.out(0), o.rows(), s.in, s.out);
+    o.op.linear_backward_input(o.context(), o.in(0), o.parameter(s.part), o.out(0), o.rows(), s.in, s.out);
   else
-    o.op.linear_backward_weight(o.workers(), o.in(0), o.in(1), o.gradient(s.part), o.gradient(bias), o.rows(),
+    o.op.linear_backward_weight(o.context(), o.in(0), o.in(1), o.gradient(s.part), o.gradient(bias), o.rows(),
                                 s.in, s.out);
 }
 
@@ -26,10 +26,10 @@ void run_norm(const Operands<T>& o) {
   using A = acc_t<T>;
   const Part weight = o.step.part, bias = bias_of(weight);
   if (o.step.kernel == Kernel::norm)
-    o.op.layer_norm_forward(o.workers(), o.in(0), o.parameter(weight), o.parameter(bias), o.out(0),
+    o.op.layer_norm_forward(o.context(), o.in(0), o.parameter(weight), o.parameter(bias), o.out(0),
                             o.template out<A>(1), o.template out<A>(2), o.rows(), o.step.in, o.spec.epsilon);
   else
-    o.op.layer_norm_backward(o.workers(), o.in(0), o.parameter(weight), o.template in<A>(1),
+    o.op.layer_norm_backward(o.context(), o.in(0), o.parameter(weight), o.template in<A>(1),
                              o.template in<A>(2), o.in(3), o.out(0), o.step.adds, o.gradient(weight),
                              o.gradient(bias), o.rows(), o.step.in);
 }
@@ -44,21 +44,21 @@ void run_step(const Operands<T>& o) {
     case Kernel::linear_input:
     case Kernel::linear_weight: return run_product(o);
     case Kernel::activation:
-      return o.op.activation_forward(o.workers(), s.activation, o.in(0), o.out(0), o.elements());
+      return o.op.activation_forward(o.context(), s.activation, o.in(0), o.out(0), o.elements());
     case Kernel::activation_gradient:
-      return o.op.activation_backward(o.workers(), s.activation, o.in(0), o.in(1), o.out(0), o.elements());
+      return o.op.activation_backward(o.context(), s.activation, o.in(0), o.in(1), o.out(0), o.elements());
     case Kernel::residual:
-      return o.op.add_dropout(o.workers(), o.dropout(), o.in(0), o.in(1), o.parameter(s.part), o.out(0),
+      return o.op.add_dropout(o.context(), o.dropout(), o.in(0), o.in(1), o.parameter(s.part), o.out(0),
                               o.rows(), s.in);
     case Kernel::dropout: {
       const ops::Dropout dropout = o.dropout();
       if (dropout.probability > 0 || s.reads[0] != s.writes[0])
-        o.op.dropout(o.workers(), dropout, o.in(0), o.out(0), o.elements());
+        o.op.dropout(o.context(), dropout, o.in(0), o.out(0), o.elements());
       return;
     }
     case Kernel::add:
-      return o.op.add_dropout(o.workers(), {}, o.in(0), o.in(1), nullptr, o.out(0), o.rows(), s.in);
-    case Kernel::copy: std::copy_n(o.in(0), o.elements(), o.out(0)); return;
+      return o.op.add_dropout(o.context(), {}, o.in(0), o.in(1), nullptr, o.out(0), o.rows(), s.in);
+    case Kernel::copy: return o.copy(o.in(0), o.out(0), o.elements());
     default: (void)(run_embedding(o) || run_attention(o) || run_head(o));
   }
 }
@@ -66,16 +66,19 @@ void run_step(const Operands<T>& o) {
 }  // namespace
 
 template <typename T>
-Runner<T>::Runner(const ModelSpec& spec, const Share& share)
-    : spec_(spec), share_(share), embedding_(units_of(spec, {share.degree, share.rank}).front()) {}
+Runner<T>::Runner(const ModelSpec& spec, const Share& share, const ops::Operators<T>& table)
+    : spec_(spec),
+      share_(share),
+      table_(table),
+      embedding_(units_of(spec, {share.degree, share.rank}).front()) {}
 
 template <typename T>
 void Runner<T>::run(const Pass& pass, const Unit& unit, const Recipe& recipe, std::span<const Step> steps,
                     const Bound<T>& bound) const {
   for (const Step& step : steps) {
-    const Operands<T> operands{spec_, share_, embedding_,         pass, unit, recipe,
-                               bound, step,   ops::operators<T>()};
-    if (operands.rows() > 0 || step.kernel == Kernel::clear || step.count < 0) run_step(operands);
+    const Operands<T> operands{spec_, share_, embedding_, pass, unit, recipe, bound, step, table_};
+    if (operands.rows() > 0 || !step.counted || step.kernel == Kernel::clear || step.kernel == Kernel::pick)
+      run_step(operands);
   }
 }
 

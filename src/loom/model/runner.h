@@ -4,6 +4,8 @@
 // Gradients of parameters have the layout of the unit's parameters and are overwritten, but for the
 // embedding's where the caller says that they are added to.
 //
+// No byte of the arrays is touched by the host: the operators of a table read and write them.
+//
 // Thread safety: as Workers.
 #pragma once
 
@@ -37,7 +39,8 @@ struct Bound {
 template <typename T>
 class Runner {
  public:
-  Runner(const ModelSpec& spec, const Share& share);
+  /// `table` is that of the device whose contexts run() is called with.
+  Runner(const ModelSpec& spec, const Share& share, const ops::Operators<T>& table = ops::operators<T>());
 
   /// The pass must have the batch and the tokens that the recipe is for.
   void run(const Pass& pass, const Unit& unit, const Recipe& recipe, std::span<const Step> steps,
@@ -46,6 +49,7 @@ class Runner {
  private:
   ModelSpec spec_;
   Share share_;
+  const ops::Operators<T>& table_;
   Unit embedding_;  // as this rank holds it: a tied head's matrix
 };
 

@@ -28,10 +28,6 @@ inline int64_t first_own_row(const Share& share, int64_t rows) {
   return share.divides_rows ? own_rows(share, rows) * share.rank : 0;
 }
 
-/// R: places for so many rows with targets, which are all that a masked model's head computes
-/// (recipe_head.cc). Every rank has as many places, so some may stay empty.
-int64_t picked_rows(const Share& share, int64_t targets);
-
 /// Whether a parameter's gradient comes from the rows that a rank has between sublayers; every rank has the
 /// parameter whole then.
 bool is_of_rows(const Parameter& parameter);

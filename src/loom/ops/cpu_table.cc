@@ -26,6 +26,8 @@ void add_normal(Operators<T>&);
 template <typename T>
 void add_rotary(Operators<T>&);
 template <typename T>
+void add_rows(Operators<T>&);
+template <typename T>
 void add_split_cross_entropy(Operators<T>&);
 template <typename T>
 void add_split_embedding(Operators<T>&);
@@ -43,6 +45,7 @@ void fill(Operators<T>& table) {
   add_linear(table);
   add_normal(table);
   add_rotary(table);
+  add_rows(table);
   add_split_cross_entropy(table);
   add_split_embedding(table);
 }

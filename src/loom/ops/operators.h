@@ -88,14 +88,15 @@ struct Operators {
   using Operator = device::Operator<Signature>;
   const char* name;  // of the instruction set: name_of()
 
-  // --- embedding.cc: y[M, C] = wte[token, C] + wpe[position, C] + type[C]; position = row % tokens. wpe and
-  // type may be null.
-  Operator<void(const int32_t* token, const T* wte, const T* wpe, const T* type, T* y, int64_t rows,
-                int64_t tokens, int64_t width)>
+  // --- embedding.cc: y[M, C] = wte[token, C] + wpe[position, C] + type[C]. wpe and type may be null. Where
+  // `position` is null a row has position row % tokens. A position may be -1, the row before wpe: that of
+  // padding, which trains neither its token nor its position.
+  Operator<void(const int32_t* token, const int32_t* position, const T* wte, const T* wpe, const T* type,
+                T* y, int64_t rows, int64_t tokens, int64_t width)>
       embedding_forward;
   /// Adds to dwte[vocabulary, C], dwpe[tokens, C] and dtype[C].
-  Operator<void(const int32_t* token, const T* dy, A* dwte, A* dwpe, A* dtype, int64_t rows, int64_t tokens,
-                int64_t width)>
+  Operator<void(const int32_t* token, const int32_t* position, const T* dy, A* dwte, A* dwpe, A* dtype,
+                int64_t rows, int64_t tokens, int64_t width)>
       embedding_backward;
 
   // --- layer_norm.cc: y[M, C] = (x - mean) · rstd · weight + bias
@@ -133,15 +134,19 @@ struct Operators {
   // --- split_embedding.cc: y[M, C] = wte[token - first, C] for tokens of `own`, else 0; wte[count, C].
   Operator<void(const int32_t* token, const T* wte, VocabularyRange own, T* y, int64_t rows, int64_t width)>
       split_embedding_forward;
-  /// Adds to dwte[count, C].
-  Operator<void(const int32_t* token, const T* dy, VocabularyRange own, A* dwte, int64_t rows, int64_t width)>
+  /// Adds to dwte[count, C]; nothing of rows whose position is negative. `position` may be null.
+  Operator<void(const int32_t* token, const int32_t* position, const T* dy, VocabularyRange own, A* dwte,
+                int64_t rows, int64_t width)>
       split_embedding_backward;
 
-  /// y[M, C] = x + wpe[(first + row) % tokens, C]; wpe may be null.
-  Operator<void(const T* x, const T* wpe, T* y, int64_t first, int64_t rows, int64_t tokens, int64_t width)>
+  /// y[M, C] = x + wpe[position, C], the position as above, but (first + row) % tokens where `position` is
+  /// null. wpe may be null.
+  Operator<void(const T* x, const T* wpe, const int32_t* position, T* y, int64_t first, int64_t rows,
+                int64_t tokens, int64_t width)>
       position_forward;
   /// Adds to dwpe[tokens, C].
-  Operator<void(const T* dy, A* dwpe, int64_t first, int64_t rows, int64_t tokens, int64_t width)>
+  Operator<void(const T* dy, const int32_t* position, A* dwpe, int64_t first, int64_t rows, int64_t tokens,
+                int64_t width)>
       position_backward;
 
   // --- split_cross_entropy.cc: cross_entropy of logits[M, V] of which a rank has the columns `own`.
@@ -182,6 +187,15 @@ struct Operators {
   // --- normal.cc: y[n] of mean 0 and that deviation, y[i] a function of key and first + i alone; the same
   // bits in every table.
   Operator<void(RandomKey key, uint64_t first, float deviation, float* y, int64_t n)> normal;
+
+  // --- rows.cc: y[M, C] = x[row, C]; zeros where `row` is negative.
+  Operator<void(const T* x, const int32_t* row, T* y, int64_t rows, int64_t width)> gather_rows;
+  Operator<void(void* to, int64_t bytes)> clear;
+  Operator<void(const void* from, void* to, int64_t bytes)> copy;  // they do not overlap
+  Operator<void(const double* x, double* sum, int64_t n)> sum;     // *sum = Σ x; `sum` may be x
+  /// Adds to *right the rows of scores[M, classes] whose target has the largest score, of equals the first.
+  Operator<void(const A* scores, const int32_t* target, double* right, int64_t rows, int64_t classes)>
+      count_right;
 
   // --- elementwise.cc
   Operator<void(const A* a, const A* b, A* sum, int64_t n)> add;  // sum may be a or b

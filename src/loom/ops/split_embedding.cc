@@ -25,12 +25,12 @@ void forward(Workers& workers, const int32_t* token, const T* wte, VocabularyRan
 
 /// Tokens repeat, so each worker takes columns, as for the whole matrix.
 template <typename T>
-void backward(Workers& workers, const int32_t* token, const T* dy, VocabularyRange own, acc_t<T>* dwte,
-              int64_t rows, int64_t width) {
+void backward(Workers& workers, const int32_t* token, const int32_t* position, const T* dy,
+              VocabularyRange own, acc_t<T>* dwte, int64_t rows, int64_t width) {
   constexpr int64_t kColumns = 128;
   for_ranges(workers, width, kColumns, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = 0; row < rows; ++row) {
-      if (!own.has(token[row])) continue;
+      if (!own.has(token[row]) || (position != nullptr && position[row] < 0)) continue;
       const T* from = dy + row * width;
       acc_t<T>* to = dwte + (token[row] - own.first) * width;
       for (int64_t c = begin; c < end; ++c) to[c] += load(from[c]);
@@ -39,8 +39,8 @@ void backward(Workers& workers, const int32_t* token, const T* dy, VocabularyRan
 }
 
 template <typename T>
-void add_positions(Workers& workers, const T* x, const T* wpe, T* y, int64_t first, int64_t rows,
-                   int64_t tokens, int64_t width) {
+void add_positions(Workers& workers, const T* x, const T* wpe, const int32_t* position, T* y, int64_t first,
+                   int64_t rows, int64_t tokens, int64_t width) {
   for_ranges(workers, rows, rows_per_piece(width), [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       const T* from = x + row * width;
@@ -49,20 +49,22 @@ void add_positions(Workers& workers, const T* x, const T* wpe, T* y, int64_t fir
         for (int64_t c = 0; c < width; ++c) to[c] = from[c];
         continue;
       }
-      const T* position = wpe + (first + row) % tokens * width;
-      for (int64_t c = 0; c < width; ++c) store(to[c], load(from[c]) + load(position[c]));
+      const T* of_place = wpe + (position != nullptr ? position[row] : (first + row) % tokens) * width;
+      for (int64_t c = 0; c < width; ++c) store(to[c], load(from[c]) + load(of_place[c]));
     }
   });
 }
 
 template <typename T>
-void positions_backward(Workers& workers, const T* dy, acc_t<T>* dwpe, int64_t first, int64_t rows,
-                        int64_t tokens, int64_t width) {
+void positions_backward(Workers& workers, const T* dy, const int32_t* position, acc_t<T>* dwpe, int64_t first,
+                        int64_t rows, int64_t tokens, int64_t width) {
   constexpr int64_t kColumns = 128;
   for_ranges(workers, width, kColumns, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = 0; row < rows; ++row) {
       const T* from = dy + row * width;
-      acc_t<T>* to = dwpe + (first + row) % tokens * width;
+      const int64_t place = position != nullptr ? position[row] : (first + row) % tokens;
+      if (place < 0) continue;
+      acc_t<T>* to = dwpe + place * width;
       for (int64_t c = begin; c < end; ++c) to[c] += load(from[c]);
     }
   });

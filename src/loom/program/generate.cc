@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "model/batch_layout.h"
 #include "program/schedule.h"
 
 namespace loom::program {
@@ -70,7 +71,9 @@ class Generator {
 
   void add_persistent() {
     const int64_t rows = job_.batch * job_.tokens;
-    program_.batch = program_.add("batch", Category::batch, job_.microbatches * rows * 2 * 4, true);
+    const int64_t derived = model::BatchLayout(job_.spec, job_.recipe_sizes()).bytes();
+    program_.batch =
+        program_.add("batch", Category::batch, job_.microbatches * (rows * 2 * 4 + derived), true);
     program_.losses = program_.add("losses", Category::batch, job_.microbatches * rows * 8, true);
     norms_ = program_.add("norms", Category::batch, norms_bytes(job_), true);
     std::vector<int> held = owned_units(job_, stage_);

@@ -62,7 +62,7 @@ enum class Role {
   derivative,  // of the loss with respect to activations
   workspace,
   exchanged,  // an array of the unit's recipe that tensor ranks exchange
-  batch,      // tokens and targets
+  batch,      // tokens and targets, and what the host derives from them
   losses,     // of each token
   norms,
   master,

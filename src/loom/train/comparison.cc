@@ -48,6 +48,8 @@ std::vector<Row> time_rows(const Comparison& c) {
   rows.push_back({"of which waiting", c.predicted.waiting_us / 1e3, c.measured.waiting_us / 1e3});
   if (c.measured.bubble >= 0)
     rows.push_back({"bubble, %", c.predicted.bubble * 100, c.measured.bubble * 100});
+  if (!c.forecasts())
+    for (Row& row : rows) row.predicted = -1;
   return rows;
 }
 
@@ -91,7 +93,7 @@ format::Json json_of(const Breakdown& breakdown) {
 
 }  // namespace
 
-Comparison compare(const Trainer& trainer, const program::Machine& machine) {
+Comparison compare(const Trainer& trainer, const std::optional<program::Machine>& machine) {
   const engine::Engine& engine = trainer.engine();
   Result<std::vector<program::Program>> programs = program::make_programs(engine.job());
   Comparison comparison;
@@ -99,7 +101,9 @@ Comparison compare(const Trainer& trainer, const program::Machine& machine) {
     comparison.programs = programs.take();
     for (const program::Program& program : comparison.programs)
       comparison.memory.push_back(program::plan_memory(program));
-    comparison.forecast = program::simulate(engine.job(), comparison.programs, machine);
+  }
+  if (programs.ok() && machine) {
+    comparison.forecast = program::simulate(engine.job(), comparison.programs, *machine);
     comparison.predicted = breakdown_of(
         engine.training(), comparison.forecast.stages[static_cast<size_t>(engine.training().stage)]);
     if (engine.job().pipeline_degree > 1) comparison.predicted.bubble = comparison.forecast.bubble;
@@ -122,7 +126,8 @@ std::string to_text(const Comparison& c) {
 }
 
 std::string json_line(const Comparison& c) {
-  format::Json predicted = json_of(c.predicted), measured = json_of(c.measured);
+  format::Json predicted = c.forecasts() ? json_of(c.predicted) : format::Json::object(),
+               measured = json_of(c.measured);
   for (int category = 0; category < program::kCategories; ++category)
     predicted[fmt::format("{}_bytes", program::category_name(static_cast<program::Category>(category)))] =
         c.planned.peak[category];

@@ -4,6 +4,7 @@
 // Thread safety: values and pure functions.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "train/breakdown.h"
@@ -12,19 +13,22 @@
 namespace loom::train {
 
 struct Comparison {
-  Breakdown predicted, measured;
-  int64_t steps = 0;            // that were measured
-  program::MemoryPlan planned;  // of a step
-  int64_t workers_bytes = 0;    // scratch of the threads, which is outside the plan
-  int64_t measured_bytes = 0;   // of the process, at most; 0: not known
+  Breakdown predicted, measured;  // the first is empty without a forecast
+  int64_t steps = 0;              // that were measured
+  program::MemoryPlan planned;    // of a step
+  int64_t workers_bytes = 0;      // scratch of the threads, which is outside the plan
+  int64_t measured_bytes = 0;     // of the process, at most; 0: not known
   // Of all stages:
   std::vector<program::Program> programs;
   std::vector<program::MemoryPlan> memory;
   program::PipelineForecast forecast;
+
+  /// Whether there is one.
+  bool forecasts() const { return !forecast.stages.empty(); }
 };
 
-/// A run that has made a step, and the machine as measured before.
-Comparison compare(const Trainer& trainer, const program::Machine& machine);
+/// A run that has made a step, and the machine as measured before; there is no forecast where it was not.
+Comparison compare(const Trainer& trainer, const std::optional<program::Machine>& machine);
 /// What is measured of the same run, as it is now; what was predicted stays.
 void measure_again(const Trainer& trainer, Comparison& comparison);
 

@@ -59,6 +59,7 @@ void for_each_key(C& c, F&& visit) {
   visit("parallel.offload_folder", c.parallel.offload_folder);
   visit("parallel.precision", c.parallel.precision);
   visit("parallel.strict", c.parallel.strict);
+  visit("parallel.device", c.parallel.device);
   visit("parallel.threads", c.parallel.threads);
   visit("optimizer.learning_rate", c.optimizer.learning_rate);
   visit("optimizer.final_rate", c.optimizer.final_rate);
@@ -290,6 +291,7 @@ Status check(const Config& c) {
   };
   LOOM_TRY(one_of("parallel.optimize", c.parallel.optimize, {"memory", "speed"}));
   LOOM_TRY(one_of("parallel.precision", c.parallel.precision, {"fp32", "bf16", "fp16"}));
+  LOOM_TRY(one_of("parallel.device", c.parallel.device, {"auto", "cpu", "cuda"}));
   LOOM_TRY(c.loss_scale.check());
   LOOM_TRY(one_of("parallel.pipeline", c.parallel.pipeline, {"simple", "1f1b", "interleaved"}));
   const std::string& partition = c.parallel.partition;

@@ -328,6 +328,16 @@ const std::vector<KeyDoc>& key_docs() {
        "true, false",
        "",
        "Whether losses have the same bits on every layout with the same tensor degree."},
+      {"parallel.device",
+       "choice",
+       "",
+       {},
+       "auto, cpu, cuda",
+       "",
+       "Where the ranks compute. With `cuda` each takes the GPU of its number on the machine, and ranks "
+       "share "
+       "GPUs where there are fewer. `auto` takes GPUs if every rank has one that can train the model. "
+       "`loom plan` does not read it: it models CPUs, or the machine of `--cluster`."},
       {"parallel.threads",
        "whole number",
        "threads",

@@ -205,12 +205,12 @@ class Measurement {
     const double looked_up = arrays(2) + static_cast<double>(kElements);
     rate(KernelKind::embedding) =
         looked_up / seconds_of(Data::recent, [&] {
-          op.embedding_forward(workers_, tokens.data(), take<T>(kElements), take<T>(kElements), nullptr,
-                               take<T>(kElements), kRows, kRows, kWidth);
+          op.embedding_forward(workers_, tokens.data(), nullptr, take<T>(kElements), take<T>(kElements),
+                               nullptr, take<T>(kElements), kRows, kRows, kWidth);
         });
     rate(KernelKind::embedding_gradient) =
         2 * looked_up / seconds_of(Data::cold, [&] {
-          op.embedding_backward(workers_, tokens.data(), take<T>(kElements), take<A>(kElements),
+          op.embedding_backward(workers_, tokens.data(), nullptr, take<T>(kElements), take<A>(kElements),
                                 take<A>(kElements), nullptr, kRows, kRows, kWidth);
         });
     std::array<double, kRows> losses{};

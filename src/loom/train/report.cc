@@ -67,12 +67,11 @@ std::string log_line(const StepRecord& r, const Trainer& trainer, double peak) {
   const std::string memory =
       r.memory_bytes > 0 ? fmt::format("{} MiB", r.memory_bytes >> 20) : std::string("unknown");
   std::string line = fmt::format(
-      "step {}/{}  loss {:.4f}  norm {:.3g}  lr {:.2e}  {:.0f} ms  {:.0f} tok/s  {:.4f} TFLOP/s ({:.0f} %)  "
-      "mem {}  "
+      "step {}/{}  loss {:.4f}  norm {:.3g}  lr {:.2e}  {:.0f} ms  {:.0f} tok/s  {:.4f} TFLOP/s{}  mem {}  "
       "waiting {:.1f} %  ETA {}",
       r.step + 1, trainer.config().run.steps, r.loss, r.gradient_norm, r.learning_rate, r.seconds * 1e3,
-      r.tokens_per_second, r.flops / 1e12, r.flops / peak * 100, memory, r.exposed * 100,
-      duration(r.seconds_left));
+      r.tokens_per_second, r.flops / 1e12, peak > 0 ? fmt::format(" ({:.0f} %)", r.flops / peak * 100) : "",
+      memory, r.exposed * 100, duration(r.seconds_left));
   if (r.loss_scale > 0)
     line +=
         fmt::format("  scale {}{}  skipped {}", r.loss_scale, r.skipped ? " overflows" : "", r.skipped_steps);
@@ -161,7 +160,7 @@ std::string html_report(const std::vector<StepRecord>& records, const Trainer& t
         fmt::format("<p>Written after step {} of {}.</p>\n", trainer.next_step(), trainer.config().run.steps);
   for (const std::string& note : trainer.notes())
     body += fmt::format("<p>Note: {}</p>\n", pages::as_text(note));
-  const bool traced = !records.empty() && trainer.trace();
+  const bool traced = !records.empty() && trainer.trace() && comparison.forecasts();
   if (!records.empty()) {
     body += run_charts({{"this run", records}});
     if (traced) body += trace_html(*trainer.trace(), trace_context(trainer, comparison));

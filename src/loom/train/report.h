@@ -15,7 +15,7 @@
 namespace loom::train {
 
 /// "step 12/100  loss 3.2101  norm 1.20  lr 3.0e-04  123 ms  4567 tok/s  0.012 TFLOP/s (61 %)  mem 12 MiB
-/// waiting 3.1 %  ETA 0:12".
+/// waiting 3.1 %  ETA 0:12". `peak` is what the part is of; 0 leaves it out.
 std::string log_line(const StepRecord& record, const Trainer& trainer, double peak);
 
 /// One JSON object, without the end of the line.

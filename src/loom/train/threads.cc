@@ -10,13 +10,33 @@
 
 namespace loom::train {
 
-Result<int> ranks_of_machine(weftComm_t comm, uint64_t machine) {
-  if (comm == nullptr) return 1;
+namespace {
+
+/// Of each rank.
+Result<std::vector<uint64_t>> machines_of(weftComm_t comm, uint64_t machine) {
   int ranks = 0;
   LOOM_TRY_WEFT(weftCommCount(comm, &ranks));
   std::vector<uint64_t> machines(static_cast<size_t>(ranks));
   LOOM_TRY_WEFT(weftAllGather(&machine, machines.data(), 1, weftUint64, comm, nullptr));
-  return static_cast<int>(std::count(machines.begin(), machines.end(), machine));
+  return machines;
+}
+
+}  // namespace
+
+Result<int> ranks_of_machine(weftComm_t comm, uint64_t machine) {
+  if (comm == nullptr) return 1;
+  const Result<std::vector<uint64_t>> machines = machines_of(comm, machine);
+  LOOM_TRY(machines.status());
+  return static_cast<int>(std::count(machines->begin(), machines->end(), machine));
+}
+
+Result<int> local_rank(weftComm_t comm, uint64_t machine) {
+  if (comm == nullptr) return 0;
+  const Result<std::vector<uint64_t>> machines = machines_of(comm, machine);
+  LOOM_TRY(machines.status());
+  int rank = 0;
+  LOOM_TRY_WEFT(weftCommUserRank(comm, &rank));
+  return static_cast<int>(std::count(machines->begin(), machines->begin() + rank, machine));
 }
 
 Result<Sharers> find_sharers(weftComm_t comm, const GroupLimit& quota) {

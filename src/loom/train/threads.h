@@ -16,6 +16,8 @@ namespace loom::train {
 /// How many ranks of `comm` have the same `machine` as this one, itself included. A collective; nullptr is
 /// one rank. Errors: communication_error.
 Result<int> ranks_of_machine(weftComm_t comm, uint64_t machine = machine_id());
+/// How many of them have a lower number than this one: its number on the machine. As above.
+Result<int> local_rank(weftComm_t comm, uint64_t machine = machine_id());
 
 /// Ranks that share what this one computes with, itself included.
 struct Sharers {

@@ -115,6 +115,10 @@ Result<std::optional<StoredState>> Trainer::state_to_begin_with() {
 /// Where the config asks for it. A model whose units cannot be measured is divided by the cost model.
 Status Trainer::measure_units(const model::ModelSpec& spec, int ranks, weftComm_t world) {
   if (!config_.parallel.profile) return {};
+  if (devices_.gpu >= 0) {
+    notes_.push_back("units are not measured (parallel.profile) on GPUs, their costs are modelled");
+    return {};
+  }
   int rank = 0;
   if (world != nullptr) LOOM_TRY_WEFT(weftCommUserRank(world, &rank));
   using Units = std::vector<engine::UnitProfile>;
@@ -130,43 +134,94 @@ Status Trainer::measure_units(const model::ModelSpec& spec, int ranks, weftComm_
   return {};
 }
 
+/// Where the ranks compute, and what is not the same on all of them.
+Status Trainer::find_devices(weftComm_t world) {
+  Result<Devices> devices = choose_devices(config_, world);
+  LOOM_TRY(devices.status());
+  devices_ = devices.take();
+  if (!devices_.note.empty()) notes_.push_back(devices_.note);
+  const Result<Sharers> sharers = find_sharers(world);
+  LOOM_TRY(sharers.status());
+  threads_ = threads_of(config_, *sharers);
+  if (devices_.gpu >= 0) {
+    memory_.watch([device = devices_.device] {
+      const Result<device::MemoryState> memory = device->memory();
+      return memory.ok() ? memory->all - memory->free : 0;
+    });
+    return {};
+  }
+  return note_instructions(world);
+}
+
+/// Where the ranks' CPUs round differently.
+Status Trainer::note_instructions(weftComm_t world) {
+  const ops::Instructions computes_with =
+      program::with_type(precision_of(config_), []<typename T>(T) { return ops::instructions<T>(); });
+  const Result<std::string> mixed = same_instructions(computes_with, config_.parallel.strict, world);
+  LOOM_TRY(mixed.status());
+  if (!mixed->empty()) notes_.push_back(*mixed);
+  return {};
+}
+
+Result<program::Job> Trainer::make_job(const model::ModelSpec& spec, int ranks) const {
+  const program::MeasuredUnits measured = engine::measures_of(findings_.profiles);
+  return devices_.gpu < 0 ? job_of(config_, spec, ranks, measured)
+                          : job_on_gpus(config_, spec, ranks, measured, devices_.memory_bytes);
+}
+
+Status Trainer::make_groups(const program::Job& job, weftComm_t world) {
+  groups_.reset();
+  Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict, devices_.gpu);
+  LOOM_TRY(groups.status());
+  groups_.emplace(groups.take());
+  return {};
+}
+
+/// With parallel.device auto, CPUs do what the engine cannot do on GPUs.
+Status Trainer::make_engine(const program::Job& job, weftComm_t world) {
+  Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::create(
+      job, *groups_, {.threads = threads_, .gpu = devices_.gpu}, config_.parallel.offload_folder);
+  const Status made = groups_->agree(engine.status());
+  if (made.code() == Code::unsupported && devices_.gpu >= 0 &&
+      device::wanted_from(config_.parallel.device) == device::Wanted::automatic) {
+    notes_.push_back("all ranks compute on CPUs: " + made.message());
+    devices_ = {};
+    memory_.watch(resident_bytes);
+    LOOM_TRY(note_instructions(world));
+    LOOM_TRY(make_groups(job, world));
+    return make_engine(job, world);
+  }
+  LOOM_TRY(made);
+  engine_ = engine.take();
+  return {};
+}
+
 Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_t world,
                                                  Measuring measuring) {
   std::unique_ptr<Trainer> trainer(new Trainer(config));
   const Result<model::ModelSpec> spec = trainer->open();
   LOOM_TRY(engine::agree(world, spec.status()));
   LOOM_TRY(same_config(config, world));
-  const ops::Instructions computes_with =
-      program::with_type(precision_of(config), []<typename T>(T) { return ops::instructions<T>(); });
-  const Result<std::string> mixed = same_instructions(computes_with, config.parallel.strict, world);
-  LOOM_TRY(mixed.status());
-  if (!mixed->empty()) trainer->notes_.push_back(*mixed);
+  LOOM_TRY(trainer->find_devices(world));
   LOOM_TRY(same_data(config.data.folder, trainer->data_.key(), world));
   int ranks = 1;
   if (world != nullptr) LOOM_TRY_WEFT(weftCommCount(world, &ranks));
-  const Result<Sharers> sharers = find_sharers(world);
-  LOOM_TRY(sharers.status());
-  trainer->threads_ = threads_of(config, *sharers);
   LOOM_TRY(trainer->measure_units(*spec, ranks, world));
-  const Result<program::Job> job =
-      job_of(config, *spec, ranks, engine::measures_of(trainer->findings_.profiles));
+  const Result<program::Job> job = trainer->make_job(*spec, ranks);
   LOOM_TRY(job.status());
-  Result<engine::Groups> groups = engine::Groups::create(world, job->layout(), job->strict);
-  LOOM_TRY(groups.status());
-  trainer->groups_.emplace(groups.take());
-  trainer->config_ = resolved(config, *spec, *job, trainer->threads_);
+  LOOM_TRY(trainer->make_groups(*job, world));
   trainer->spec_ = job->spec;
-  Result<RunFolder> folder = RunFolder::open(trainer->config_.run, *trainer->groups_, trainer->notes_);
+  Result<RunFolder> folder = RunFolder::open(config.run, *trainer->groups_, trainer->notes_);
   LOOM_TRY(folder.status());
   trainer->folder_.emplace(folder.take());
   LOOM_TRY(trainer->find_beginning());
   // Before the arena is there: what measuring takes was beside it at the run's beginning, above the plan.
-  const bool measures = measuring == Measuring::machine && trainer->start_.beginning.step < config.run.steps;
+  const bool measures = measuring == Measuring::machine && trainer->devices_.gpu < 0 &&
+                        trainer->start_.beginning.step < config.run.steps;
   if (measures) LOOM_TRY(trainer->measure_machine(*job));
-  Result<std::unique_ptr<engine::Engine>> engine =
-      engine::Engine::create(*job, *trainer->groups_, trainer->threads_, config.parallel.offload_folder);
-  LOOM_TRY(trainer->groups_->agree(engine.status()));
-  trainer->engine_ = engine.take();
+  LOOM_TRY(trainer->make_engine(*job, world));
+  trainer->config_ = resolved(config, *spec, *job, trainer->threads_);
+  trainer->config_.parallel.device = trainer->devices_.gpu >= 0 ? "cuda" : "cpu";
   LOOM_TRY(trainer->begin());
   return trainer;
 }
@@ -287,8 +342,11 @@ Result<StepRecord> Trainer::step() {
   LOOM_TRY(memory_.look(Moment::step, *groups_));
   const program::Job& job = engine_->job();
   const double seconds = data_seconds + result->seconds;
-  Breakdown breakdown =
-      breakdown_of(engine_->training(), engine_->timeline(), seconds * 1e6, false, result->met_seconds * 1e6);
+  Breakdown breakdown;
+  breakdown.step_us = seconds * 1e6;
+  if (devices_.gpu < 0)  // of a GPU the timeline only tells when work was queued
+    breakdown = breakdown_of(engine_->training(), engine_->timeline(), seconds * 1e6, false,
+                             result->met_seconds * 1e6);
   breakdown.data_us = data_seconds * 1e6;
   if (job.pipeline_degree > 1) breakdown.bubble = result->bubble;
   findings_.measured.add(breakdown);
@@ -324,7 +382,7 @@ Status Trainer::measure_machine(const program::Job& job) {
 
 Status Trainer::gather_trace() {
   RankTotals own = totals_of(engine_->training(), engine_->timeline(), last_);
-  own.peak_flops = findings_.machine.flops;
+  own.peak_flops = findings_.machine ? findings_.machine->flops : 0;
   own.planned_bytes = static_cast<double>(engine_->memory().bytes);
   own.scratch_bytes = static_cast<double>(engine_->memory_bytes() - engine_->arena_bytes());
   own.process_bytes = static_cast<double>(memory_.own_bytes());
@@ -439,7 +497,8 @@ Status Trainer::run(const std::function<void(const StepRecord&)>& tell, const st
     if (models > 0 && progress_.next_step % models == 0) LOOM_TRY(save_model_of_step());
     if (stopped_ || due(config_.run.checkpoint_every)) LOOM_TRY(save_checkpoint());
     // With the memory that all of these were seen to take.
-    if (config_.run.trace_ranks > 0 && progress_.next_step == traced) LOOM_TRY(gather_trace());
+    if (config_.run.trace_ranks > 0 && progress_.next_step == traced && devices_.gpu < 0)
+      LOOM_TRY(gather_trace());
   }
   stop_ = {};
   if (stopped_)

@@ -14,6 +14,7 @@
 #include "train/breakdown.h"
 #include "train/config.h"
 #include "train/data.h"
+#include "train/devices.h"
 #include "train/memory_watch.h"
 #include "train/pace.h"
 #include "train/position.h"
@@ -27,8 +28,7 @@ namespace loom::train {
 
 using loom::StepRecord;
 
-/// Whether a run that has steps to make first measures what its machine can do, for forecasts and traces.
-enum class Measuring { nothing, machine };
+using loom::Measuring;
 
 class Trainer {
  public:
@@ -43,6 +43,7 @@ class Trainer {
   const engine::Groups& groups() const { return *groups_; }
   const text::Tokenizer& tokenizer() const { return *data_.tokenizer; }
   int threads() const { return threads_; }
+  const Devices& devices() const { return devices_; }
   /// The step that comes next.
   int64_t next_step() const { return progress_.next_step; }
 
@@ -53,20 +54,21 @@ class Trainer {
   const std::vector<std::string>& notes() const { return notes_; }
   /// Means over the steps of this object but its first.
   const MeanBreakdown& measured() const { return findings_.measured; }
-  /// As MemoryWatch::own_bytes(), since before the run was opened.
+  /// As MemoryWatch::own_bytes(), since before the run was opened: of the process, or of this rank's GPU.
   int64_t measured_bytes() const { return memory_.own_bytes(); }
   /// Whether no step is left to be made.
   bool is_over() const { return progress_.next_step >= config_.run.steps; }
   /// Whether run() has ended early, since a rank was asked to stop.
   bool stopped() const { return stopped_; }
-  /// Defaults where nothing was measured.
-  const program::Machine& machine() const { return findings_.machine; }
+  /// What the machine can do; nothing where it was not measured.
+  const std::optional<program::Machine>& machine() const { return findings_.machine; }
   /// Steps take their batches from what `wrap` makes of the source that they had.
   void wrap_batches(
       const std::function<std::unique_ptr<text::BatchSource>(std::unique_ptr<text::BatchSource>)>& wrap) {
     data_.train = wrap(std::move(data_.train));
   }
-  /// What ranks did in the step that run.trace_step names, on rank 0 once it is done; empty elsewhere.
+  /// What ranks did in the step that run.trace_step names, on rank 0 once it is done; empty elsewhere, and on
+  /// GPUs, of which the host's clock does not tell when they compute.
   const std::optional<Trace>& trace() const { return findings_.trace; }
 
   /// One step, and nothing else.
@@ -92,7 +94,12 @@ class Trainer {
   explicit Trainer(const Config& config)
       : config_(config), loss_scaler_(config.loss_scale, config.parallel.precision == "fp16") {}
   Result<model::ModelSpec> open();
+  Status find_devices(weftComm_t world);
+  Status note_instructions(weftComm_t world);
   Status measure_units(const model::ModelSpec& spec, int ranks, weftComm_t world);
+  Result<program::Job> make_job(const model::ModelSpec& spec, int ranks) const;
+  Status make_groups(const program::Job& job, weftComm_t world);
+  Status make_engine(const program::Job& job, weftComm_t world);
   Status check_goes_on(const format::Json& manifest) const;
   Status place_in_data(const format::Json& manifest, int64_t step, bool own_run);
   Status find_beginning();
@@ -128,7 +135,7 @@ class Trainer {
   /// What was measured on the way.
   struct Findings {
     std::vector<engine::UnitProfile> profiles;
-    program::Machine machine;
+    std::optional<program::Machine> machine;
     MeanBreakdown measured;
     std::optional<double> validation_accuracy;
     std::optional<Trace> trace;
@@ -138,6 +145,7 @@ class Trainer {
   model::ModelSpec spec_;
   format::Json origin_;  // the config.json that the model came with, as far as its ids of tokens go
   int threads_ = 1;
+  Devices devices_;
   MemoryWatch memory_;
   std::optional<engine::Groups> groups_;
   std::unique_ptr<engine::Engine> engine_;

@@ -92,7 +92,9 @@ FAKE_API int cuDeviceGetUuid(Uuid* uuid, DeviceNumber device) {
 }
 FAKE_API int cuDeviceGetAttribute(int* value, int attribute, DeviceNumber device) {
   ENTER(cuDeviceGetAttribute);
+  constexpr int kPciBusId = 33;
   switch (attribute) {
+    case kPciBusId: *value = device; break;
     case kMultiprocessorCount: *value = World::instance().multiprocessors; break;
     case kUnifiedAddressing: *value = device != World::instance().unaddressed; break;
     case kComputeCapabilityMajor: *value = World::instance().capability / 10; break;

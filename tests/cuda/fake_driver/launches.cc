@@ -1,5 +1,8 @@
 // The fake driver's modules and launches, and kernels that other libraries add.
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -24,6 +27,23 @@ struct AddedKernels {
     return *kernels;
   }
 };
+
+/// A program that adds no kernels may name a library that does: FAKE_CUDA_KERNEL_LIBRARY, with a function
+/// fake_cuda_add_kernels(fake_cuda_add_kernel).
+void load_kernel_library() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const char* const path = std::getenv("FAKE_CUDA_KERNEL_LIBRARY");
+    if (path == nullptr) return;
+    void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void* const function = library != nullptr ? dlsym(library, "fake_cuda_add_kernels") : nullptr;
+    if (function == nullptr) {
+      std::fprintf(stderr, "fake driver: %s\n", dlerror());
+      std::abort();
+    }
+    reinterpret_cast<void (*)(decltype(&fake_cuda_add_kernel))>(function)(fake_cuda_add_kernel);
+  });
+}
 
 /// Calls visit(pointer, bytes, written) for each pointer of a kernel's arguments.
 template <typename Visit>
@@ -85,6 +105,7 @@ FAKE_API int cuModuleLoadData(ModuleHandle** module, const void* image) {
   std::memcpy(&magic, image, sizeof magic);
   if (magic != kFatBinary) return kInvalidImage;
   if (!World::instance().kernels) return kNoBinaryForGpu;
+  load_kernel_library();
   static ModuleHandle loaded;
   *module = &loaded;
   return kSuccess;

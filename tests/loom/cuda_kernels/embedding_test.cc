@@ -41,7 +41,7 @@ TYPED_TEST(EmbeddingKernel, ForwardIsTheCpus) {
       const Doubles wpe = held<T>(random_values(kTokens * width, 2));
       Doubles y(static_cast<size_t>(kRows * width));
       ops::operators<double>().embedding_forward(
-          workers, token.data(), wte.data(), has_more ? wpe.data() : nullptr,
+          workers, token.data(), nullptr, wte.data(), has_more ? wpe.data() : nullptr,
           has_more ? type.data() : nullptr, y.data(), kRows, kTokens, width);
       const Doubles got = in_every_order([&](unsigned seed) {
         Elements<T> e(wte), p(wpe), t(type), to(kRows * width);
@@ -128,8 +128,8 @@ TYPED_TEST(EmbeddingKernel, GradientIsTheCpus) {
     const Doubles dy = held<T>(random_values(rows * width, 1)),
                   before = held<float>(random_values(own.count * width, 2));
     Doubles wanted(before);
-    ops::operators<double>().split_embedding_backward(workers, token.data(), dy.data(), own, wanted.data(),
-                                                      rows, width);
+    ops::operators<double>().split_embedding_backward(workers, token.data(), nullptr, dy.data(), own,
+                                                      wanted.data(), rows, width);
     const Doubles got = in_every_order([&](unsigned seed) {
       std::vector<int32_t> order = order_of(token, own, 0);
       Elements<T> from(dy);
@@ -156,10 +156,10 @@ TYPED_TEST(PositionKernel, ForwardAndBackwardAreTheCpus) {
                     wpe = held<T>(random_values(kTokens * width, 2));
       const Doubles before = held<float>(random_values(kTokens * width, 3));
       Doubles y(x.size()), dwpe(before);
-      ops::operators<double>().position_forward(workers, x.data(), wpe.data(), y.data(), first, kRows,
-                                                kTokens, width);
-      ops::operators<double>().position_backward(workers, x.data(), dwpe.data(), first, kRows, kTokens,
-                                                 width);
+      ops::operators<double>().position_forward(workers, x.data(), wpe.data(), nullptr, y.data(), first,
+                                                kRows, kTokens, width);
+      ops::operators<double>().position_backward(workers, x.data(), nullptr, dwpe.data(), first, kRows,
+                                                 kTokens, width);
       const Doubles got = in_every_order([&](unsigned seed) {
         Elements<T> in(x), p(wpe), dy(x), apart(kRows * width);
         Elements<float> d(before);

@@ -22,7 +22,7 @@ std::vector<Allocations> allocations_of(const program::Job& job, int threads, in
   on_ranks(job.world, nodes, [&](weftComm_t world) {
     const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict);
     LOOM_ASSERT_OK(groups);
-    const auto engine = engine::Engine::create(job, *groups, threads);
+    const auto engine = engine::Engine::create(job, *groups, {.threads = threads});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK((*engine)->initialize(3));
     const bool first = groups->rank() == 0;
@@ -148,7 +148,7 @@ int64_t largest_of(const Divided& divided, const EngineAction& action) {
   on_ranks(job.world, 1, [&](weftComm_t world) {
     const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict);
     LOOM_ASSERT_OK(groups);
-    const auto engine = engine::Engine::create(job, *groups, 1);
+    const auto engine = engine::Engine::create(job, *groups, {});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK((*engine)->initialize(3));
     together.arrive_and_wait();

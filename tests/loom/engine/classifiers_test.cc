@@ -60,7 +60,7 @@ Outcome classify(const program::Job& job, const std::string& folder) {
   on_ranks(job.world, 1, [&](weftComm_t world) {
     Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict);
     LOOM_ASSERT_OK(groups);
-    Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(job, *groups, 1);
+    Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(job, *groups, {});
     LOOM_ASSERT_OK(made);
     engine::Engine& engine = **made;
     LOOM_ASSERT_OK(engine.initialize(3));

@@ -47,7 +47,7 @@ std::vector<Outcome> run(const program::Job& job, const std::vector<Step>& steps
   on_ranks(job.world, 1, [&](weftComm_t world) {
     const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict);
     LOOM_ASSERT_OK(groups);
-    const auto engine = engine::Engine::create(job, *groups, 1);
+    const auto engine = engine::Engine::create(job, *groups, {});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK((*engine)->initialize(3));
     for (size_t i = 0; i < steps.size(); ++i) {
@@ -144,7 +144,7 @@ TEST(LossScale, OfAnotherPrecisionDoesNotForgive) {
   job.precision = program::Precision::bf16;
   const Result<engine::Groups> groups = engine::Groups::create(nullptr, job.layout(), false);
   LOOM_ASSERT_OK(groups);
-  const auto engine = engine::Engine::create(job, *groups, 1);
+  const auto engine = engine::Engine::create(job, *groups, {});
   LOOM_ASSERT_OK(engine);
   LOOM_ASSERT_OK((*engine)->initialize(3));
   fill_batch(**engine, *groups, 0);
@@ -158,7 +158,7 @@ TEST(LossScale, EvaluationAfterASkippedStepIsTheOneBefore) {
   on_ranks(2, 1, [&](weftComm_t world) {
     const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
     LOOM_ASSERT_OK(groups);
-    const auto engine = engine::Engine::create(job, *groups, 1);
+    const auto engine = engine::Engine::create(job, *groups, {});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK((*engine)->initialize(3));
     const auto evaluated = [&] {

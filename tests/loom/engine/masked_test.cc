@@ -125,7 +125,7 @@ TEST(Masked, MoreTargetsThanTheJobHasAreRefused) {
   on_ranks(2, 1, [&](weftComm_t world) {
     Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict);
     LOOM_ASSERT_OK(groups);
-    Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::create(job, *groups, 1);
+    Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::create(job, *groups, {});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK((*engine)->initialize(3));
     fill_batch(**engine, *groups, 0);

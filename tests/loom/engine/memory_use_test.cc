@@ -46,7 +46,7 @@ Used used_by(const program::Job& job) {
   on_ranks(job.world, 1, [&](weftComm_t world) {
     Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict);
     LOOM_ASSERT_OK(groups);
-    Result<std::unique_ptr<engine::Engine>> created = engine::Engine::create(job, *groups, 1, "/var/tmp");
+    Result<std::unique_ptr<engine::Engine>> created = engine::Engine::create(job, *groups, {}, "/var/tmp");
     LOOM_ASSERT_OK(created);
     engine::Engine& engine = **created;
     const std::span<std::byte> arena = engine.arena();

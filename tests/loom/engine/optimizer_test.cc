@@ -32,7 +32,7 @@ TEST_P(Optimizer, DecaysAndClipsAsPyTorchDoes) {
   on_ranks(world, 1, [&](weftComm_t comm) {
     const Result<engine::Groups> groups = engine::Groups::create(comm, job.layout(), false);
     LOOM_ASSERT_OK(groups);
-    const auto engine = engine::Engine::create(job, *groups, 1);
+    const auto engine = engine::Engine::create(job, *groups, {});
     LOOM_ASSERT_OK(engine);
     const auto file = format::SafetensorsReader::open(fixture("gpt2-tied"));
     LOOM_ASSERT_OK(file);

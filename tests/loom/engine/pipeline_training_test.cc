@@ -155,7 +155,7 @@ TEST(PipelineTraining, TheBubbleIsWhatAllRanksTimelinesSay) {
   on_ranks(2, 1, [&](weftComm_t world) {
     const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
     LOOM_ASSERT_OK(groups);
-    const auto engine = engine::Engine::create(job, *groups, 1);
+    const auto engine = engine::Engine::create(job, *groups, {});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK((*engine)->initialize(1));
     // The last stage has more to do, and waits less.

@@ -138,7 +138,7 @@ inline std::vector<double> train(const program::Job& job, int first, int last, c
   on_ranks(job.world, nodes, [&](weftComm_t world) {
     Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict);
     LOOM_ASSERT_OK(groups);
-    Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::create(job, *groups, 1);
+    Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::create(job, *groups, {});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK(begin ? begin(**engine, *groups) : (*engine)->initialize(3));
     for (int step = first; step < last; ++step) {
@@ -161,7 +161,7 @@ inline double bytes_between_nodes(const program::Job& job, int nodes) {
   on_ranks(job.world, nodes, [&](weftComm_t world) {
     const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
     LOOM_ASSERT_OK(groups);
-    const auto engine = engine::Engine::create(job, *groups, 1);
+    const auto engine = engine::Engine::create(job, *groups, {});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK((*engine)->initialize(1));
     weftCommStats_t before = WEFT_COMM_STATS_INITIALIZER, after = WEFT_COMM_STATS_INITIALIZER;

@@ -15,7 +15,7 @@ TEST(StandIn, IsCalledForEachUnitInTheProgramsOrderAndMessagesAreReal) {
   on_ranks(4, 4, [&](weftComm_t world) {
     const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
     LOOM_ASSERT_OK(groups);
-    const auto engine = engine::Engine::create(job, *groups, 1);
+    const auto engine = engine::Engine::create(job, *groups, {});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK((*engine)->initialize(1));
     std::vector<std::tuple<program::Op, int, int>> done, wanted;
@@ -48,7 +48,7 @@ TEST(StandIn, ComputingWaitsForNothingThatWasAskedForInAdvance) {
   on_ranks(2, 2, [&](weftComm_t world) {
     const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
     LOOM_ASSERT_OK(groups);
-    const auto engine = engine::Engine::create(job, *groups, 1);
+    const auto engine = engine::Engine::create(job, *groups, {});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK((*engine)->initialize(1));
     const bool ahead = groups->rank() == 0;
@@ -80,7 +80,7 @@ TEST(StandIn, WaitingForOtherStagesAtTheNormIsExposed) {
   on_ranks(2, 1, [&](weftComm_t world) {
     const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
     LOOM_ASSERT_OK(groups);
-    const auto engine = engine::Engine::create(job, *groups, 1);
+    const auto engine = engine::Engine::create(job, *groups, {});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK((*engine)->initialize(1));
     const int stage = groups->coordinates().stage;
@@ -130,7 +130,7 @@ TEST(StandIn, ComputingOverlapsReceivesThatWereAskedForInAdvance) {
   on_ranks(2, 2, [&](weftComm_t world) {
     const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
     LOOM_ASSERT_OK(groups);
-    const auto engine = engine::Engine::create(job, *groups, 1);
+    const auto engine = engine::Engine::create(job, *groups, {});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK((*engine)->initialize(1));
     const bool first = groups->coordinates().stage == 0;

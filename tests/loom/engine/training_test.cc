@@ -161,7 +161,7 @@ TEST(Training, ANaNEndsItWithASentenceAndChangesNothing) {
   on_ranks(2, 1, [&](weftComm_t world) {
     const Result<engine::Groups> groups = engine::Groups::create(world, {.data = 2, .shard = 2}, false);
     LOOM_ASSERT_OK(groups);
-    auto engine = engine::Engine::create(job, *groups, 1);
+    auto engine = engine::Engine::create(job, *groups, {});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK((*engine)->initialize(3));
     engine::StepSettings settings = settings_of(0);
@@ -178,7 +178,7 @@ TEST(Engine, RefusesGroupsOfAnotherJob) {
   const Result<engine::Groups> groups = engine::Groups::create(nullptr, {}, false);
   LOOM_ASSERT_OK(groups);
   EXPECT_TRUE(fails_with(
-      engine::Engine::create(small_job(2, 2, 1, 4), *groups, 1), Code::invalid_argument,
+      engine::Engine::create(small_job(2, 2, 1, 4), *groups, {}), Code::invalid_argument,
       "the job is for 2 ranks (D 2, P 1, T 1, p 2, DPT), the groups for 1 rank (D 1, P 1, T 1, p 1, DPT)"));
   EXPECT_TRUE(fails_with(engine::Groups::create(nullptr, {.data = 3}, false), Code::invalid_argument,
                          "the layout is for 3 ranks, the communicator has 1"));

@@ -122,7 +122,7 @@ struct Linear {
     bound.give(model::Given::output, second.data());
     Workers workers(1);
     model::Pass pass;
-    pass.workers = &workers;
+    pass.context = workers;
     const model::ModelSpec spec = small_spec();
     model::Runner<double>(spec, model::Share::whole(spec)).run(pass, held.unit, recipe, {&step, 1}, bound);
   }

@@ -1,6 +1,5 @@
 // Positions of a RoBERTa whose sequences have padding inside: as transformers counts them.
-#include "model/positions.h"
-
+#include "model/batch_layout.h"
 #include "model/fixtures.h"
 
 namespace loom::testing {
@@ -12,7 +11,7 @@ constexpr int32_t kPadding = 3;  // of the fixture
 class RobertaEmbedding : public ::testing::Test {
  protected:
   RobertaEmbedding() {
-    pass_.workers = &workers_;
+    pass_.context = workers_;
     pass_.spec = &spec_;
     pass_.batch = 1;
   }
@@ -35,8 +34,11 @@ class RobertaEmbedding : public ::testing::Test {
     pass_.spec = &spec;
     pass_.tokens = static_cast<int64_t>(token.size());
     const model::Share share = model::Share::whole(spec);
-    const model::Recipe recipe =
-        model::embedding_recipe(spec, model::sizes_for<float>(share, 1, pass_.tokens));
+    const model::RecipeSizes sizes = model::sizes_for<float>(share, 1, pass_.tokens);
+    const model::Recipe recipe = model::embedding_recipe(spec, sizes);
+    const model::BatchLayout layout(spec, sizes);
+    std::vector<std::byte> arrays(static_cast<size_t>(layout.bytes()));
+    pass_.arrays = layout.fill(token.data(), nullptr, -1, arrays.data(), arrays.data());
     std::vector<std::byte> workspace(static_cast<size_t>(recipe.workspace_bytes));
     bound_.parameters = whole_.parameters(0).data();
     bound_.workspace = workspace.data();
@@ -90,19 +92,18 @@ TEST_F(RobertaEmbedding, PaddingIsNotTrained) {
   EXPECT_TRUE(is_zero(gradient, Part::position_embedding, spec_.first_position + 3));
 }
 
-TEST_F(RobertaEmbedding, SequencesWithoutPaddingInsideAreOneRun) {
-  pass_.batch = 3;
-  pass_.tokens = 4;
-  const std::vector<int32_t> token = {5, 6, 7, 8, 5, kPadding, kPadding, kPadding, 9, 9, 9, 9};
-  int runs = 0;
-  model::for_position_runs(pass_, token.data(), 2, 11, [&](const model::PositionRun& run) {
-    ++runs;
-    EXPECT_EQ(run.first, 2);
-    EXPECT_EQ(run.rows, 9);
-    EXPECT_EQ(run.phase, 2);
-    EXPECT_EQ(run.period, 4);
-  });
-  EXPECT_EQ(runs, 1);
+/// So their kernels need no array for them.
+TEST_F(RobertaEmbedding, SequencesWithoutPaddingInsideHaveThePositionsOfTheirRows) {
+  const model::BatchLayout layout(spec_, model::sizes_for<float>(model::Share::whole(spec_), 3, 4));
+  std::vector<std::byte> arrays(static_cast<size_t>(layout.bytes()));
+  std::vector<int32_t> token = {5, 6, 7, 8, 5, kPadding, kPadding, kPadding, 9, 9, 9, 9};
+  const auto fill = [&] { return layout.fill(token.data(), nullptr, -1, arrays.data(), arrays.data()); };
+  EXPECT_EQ(fill().positions, nullptr);
+  token[9] = kPadding;
+  const int32_t* const positions = fill().positions;
+  ASSERT_NE(positions, nullptr);
+  EXPECT_EQ(std::vector<int32_t>(positions, positions + 12),
+            (std::vector<int32_t>{0, 1, 2, 3, 0, 1, 2, 3, 0, -1, 1, 2}));
 }
 
 }  // namespace

@@ -63,15 +63,22 @@ class SplitModel {
   double step(const std::vector<int32_t>& token, const std::vector<int32_t>& target, int64_t batch,
               int64_t targets = 0) {
     const int64_t rows = static_cast<int64_t>(token.size());
-    pass_.workers = workers_.get();
+    pass_.context = *workers_;
     pass_.spec = &spec_;
     pass_.batch = batch;
     pass_.tokens = rows / batch;
     token_ = &token;
     target_ = &target;
     recipes_.clear();
-    for (const model::Share& share : shares_)
-      recipes_.emplace_back(spec_, model::sizes_for<T>(share, batch, pass_.tokens, targets));
+    memory_.clear();
+    arrays_.clear();
+    for (const model::Share& share : shares_) {
+      const model::RecipeSizes sizes = model::sizes_for<T>(share, batch, pass_.tokens, targets);
+      recipes_.emplace_back(spec_, sizes);
+      const model::BatchLayout layout(spec_, sizes);
+      std::byte* const memory = memory_.emplace_back(layout.bytes()).data();
+      arrays_.push_back(layout.fill(token.data(), target.data(), -1, memory, memory));
+    }
     const Rows none(degree_, std::vector<T>((divides_rows_ ? rows / degree_ : rows) * spec_.width));
     x_.assign(whole_.size(), none);
     d_ = none;
@@ -125,6 +132,7 @@ class SplitModel {
       }
       for (int r = 0; r < degree_; ++r) {
         const model::Recipe& own = recipe(r, unit);
+        pass_.arrays = arrays_[r];
         runners_[r]->run(pass_, units_[r][unit], own, {(back ? own.backward : own.forward).data() + i, 1},
                          bound[r]);
       }
@@ -201,7 +209,9 @@ class SplitModel {
   std::vector<std::vector<model::Unit>> units_;  // of each rank
   std::vector<std::unique_ptr<model::Runner<T>>> runners_;
   std::vector<model::Recipes> recipes_;  // of each rank
-  std::vector<Rows> x_;                  // of each unit: its output
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<model::BatchArrays> arrays_;  // of each rank, in memory_
+  std::vector<Rows> x_;                     // of each unit: its output
   Rows d_;
   std::vector<std::vector<double>> loss_;                // of each rank
   std::map<int, std::vector<Kept>> kept_;                // of each unit, by rank

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "model/batch_layout.h"
 #include "model/runner.h"
 
 namespace loom::testing {
@@ -33,16 +34,15 @@ class WholeModel {
   /// Mean loss over all tokens; the gradients of it stay in gradients(), the input of the head in hidden().
   double step(const std::vector<int32_t>& token, const std::vector<int32_t>& target, int64_t batch) {
     const int64_t rows = static_cast<int64_t>(token.size());
-    pass_.workers = workers_.get();
+    pass_.context = *workers_;
     pass_.spec = &spec_;
     pass_.batch = batch;
     pass_.tokens = rows / batch;
-    if (spec_.padding >= 0) {
-      lengths_.resize(batch);
-      model::find_lengths(spec_, token.data(), batch, pass_.tokens, lengths_.data());
-      pass_.lengths = lengths_.data();
-    }
     const model::RecipeSizes sizes = model::sizes_for<T>(model::Share::whole(spec_), batch, pass_.tokens);
+    layout_.emplace(spec_, sizes);
+    arrays_.resize(layout_->bytes());
+    token_ = token;
+    pass_.arrays = derived(target, -1);
     recipes_.emplace(spec_, sizes);
     workspace_.resize(model::buffer_sizes(spec_, sizes, *recipes_).workspace);
     const size_t last = units_.size() - 1;
@@ -84,6 +84,7 @@ class WholeModel {
     bound.give(model::Given::targets, target.data());
     bound.give(model::Given::losses, loss.data());
     bound.give(model::Given::right, &right);
+    pass_.arrays = derived(target, -1);
     runner_.run(pass_, units_.back(), recipes_->evaluation, recipes_->evaluation.forward, bound);
     double sum = 0;
     for (const double value : loss) sum += value;
@@ -97,12 +98,16 @@ class WholeModel {
     bound.give(model::Given::input, hidden_.data());
     bound.give(model::Given::logits, values.data());
     model::Pass one = pass_;
-    one.only_row = row;
+    one.arrays = derived({}, row);
     runner_.run(one, units_.back(), recipes_->logits, recipes_->logits.forward, bound);
     return values;
   }
 
  private:
+  model::BatchArrays derived(const std::vector<int32_t>& target, int64_t only_row) {
+    return layout_->fill(token_.data(), target.data(), only_row, arrays_.data(), arrays_.data());
+  }
+
   model::Bound<T> bound_of(size_t unit) {
     model::Bound<T> bound;
     bound.parameters = parameters_[unit].data();
@@ -123,8 +128,9 @@ class WholeModel {
   std::vector<std::vector<T>> parameters_;
   std::vector<std::vector<A>> gradients_;
   std::vector<T> hidden_;
-  std::vector<int32_t> lengths_;
-  std::vector<std::byte> workspace_;
+  std::vector<int32_t> token_;  // of the last step
+  std::optional<model::BatchLayout> layout_;
+  std::vector<std::byte> arrays_, workspace_;
 };
 
 inline model::ModelSpec small_spec() {

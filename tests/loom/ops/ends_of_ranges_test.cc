@@ -232,19 +232,20 @@ class Ends {
     expect_rows_alone<T>("embedding", kRows, [&](bool at_ends) {
       const auto wte = input<T>(at_ends, 0), wpe = input<T>(at_ends, 3);
       std::vector<T> y(wte.size());
-      op_.embedding_forward(workers_, token.data(), wte.data(), wpe.data(), type.data(), y.data(), kRows,
-                            kRows, kWidth);
-      op_.embedding_backward(workers_, token.data(), y.data(), dwte.data(), dwpe.data(), dtype.data(), kRows,
-                             kRows, kWidth);
+      op_.embedding_forward(workers_, token.data(), nullptr, wte.data(), wpe.data(), type.data(), y.data(),
+                            kRows, kRows, kWidth);
+      op_.embedding_backward(workers_, token.data(), nullptr, y.data(), dwte.data(), dwpe.data(),
+                             dtype.data(), kRows, kRows, kWidth);
       return y;
     });
     expect_rows_alone<T>("split_embedding", kRows, [&](bool at_ends) {
       const auto wte = input<T>(at_ends, 0), wpe = input<T>(at_ends, 3);
       std::vector<T> y(wte.size());
       op_.split_embedding_forward(workers_, token.data(), wte.data(), {0, kRows}, y.data(), kRows, kWidth);
-      op_.position_forward(workers_, y.data(), wpe.data(), y.data(), 0, kRows, kRows, kWidth);
-      op_.split_embedding_backward(workers_, token.data(), y.data(), {0, kRows}, dwte.data(), kRows, kWidth);
-      op_.position_backward(workers_, y.data(), dwpe.data(), 0, kRows, kRows, kWidth);
+      op_.position_forward(workers_, y.data(), wpe.data(), nullptr, y.data(), 0, kRows, kRows, kWidth);
+      op_.split_embedding_backward(workers_, token.data(), nullptr, y.data(), {0, kRows}, dwte.data(), kRows,
+                                   kWidth);
+      op_.position_backward(workers_, y.data(), nullptr, dwpe.data(), 0, kRows, kRows, kWidth);
       return y;
     });
   }

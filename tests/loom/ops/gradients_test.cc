@@ -164,10 +164,10 @@ struct EmbeddingCase {
     const auto wte = as<T>(from[0]), wpe = as<T>(from[1]), type = as<T>(from[2]), dy = as<T>(derivatives);
     std::vector<T> y(rows * width);
     std::vector<A> dwte(wte.size(), A(kBefore)), dwpe(wpe.size(), A(kBefore)), dtype(width, A(kBefore));
-    op.embedding_forward(workers, token.data(), wte.data(), wpe.data(), type.data(), y.data(), rows, tokens,
-                         width);
-    op.embedding_backward(workers, token.data(), dy.data(), dwte.data(), dwpe.data(), dtype.data(), rows,
-                          tokens, width);
+    op.embedding_forward(workers, token.data(), nullptr, wte.data(), wpe.data(), type.data(), y.data(), rows,
+                         tokens, width);
+    op.embedding_backward(workers, token.data(), nullptr, dy.data(), dwte.data(), dwpe.data(), dtype.data(),
+                          rows, tokens, width);
     return {array(y), {added(dwte), added(dwpe), added(dtype)}};
   }
 };
@@ -190,9 +190,9 @@ struct PositionCase {
     const auto x = as<T>(from[0]), wpe = as<T>(from[1]), dy = as<T>(derivatives);
     std::vector<T> y(rows * width), alone(rows * width);
     std::vector<A> dwpe(wpe.size(), A(kBefore));
-    op.position_forward(workers, x.data(), wpe.data(), y.data(), first, rows, tokens, width);
-    op.position_backward(workers, dy.data(), dwpe.data(), first, rows, tokens, width);
-    op.position_forward(workers, x.data(), nullptr, alone.data(), first, rows, tokens, width);
+    op.position_forward(workers, x.data(), wpe.data(), nullptr, y.data(), first, rows, tokens, width);
+    op.position_backward(workers, dy.data(), nullptr, dwpe.data(), first, rows, tokens, width);
+    op.position_forward(workers, x.data(), nullptr, nullptr, alone.data(), first, rows, tokens, width);
     EXPECT_EQ(doubles(alone), doubles(x)) << "without positions";
     return {array(y), {array(dy), added(dwpe)}};  // of x it is dy itself
   }
@@ -228,8 +228,8 @@ struct SplitEmbeddingCase {
       const ops::VocabularyRange own{first, vocabulary / 3};
       op.split_embedding_forward(workers, token.data(), wte.data() + first * width, own, part.data(), rows,
                                  width);
-      op.split_embedding_backward(workers, token.data(), dy.data(), own, dwte.data() + first * width, rows,
-                                  width);
+      op.split_embedding_backward(workers, token.data(), nullptr, dy.data(), own, dwte.data() + first * width,
+                                  rows, width);
       for (size_t i = 0; i < part.size(); ++i) y.values[i] += static_cast<double>(load(part[i]));
     }
     return {y, {added(dwte)}};

@@ -105,9 +105,10 @@ TEST_P(SplitVocabulary, EmbeddingsAddUpToTheWhole) {
   const ops::Operators<double>& op = table<double>();
   const Doubles wte = random_values(kVocabulary * kWidth, 2), dy = random_values(kRows * kWidth, 3);
   Doubles y(kRows * kWidth), dwte(kVocabulary * kWidth);
-  op.embedding_forward(workers, kTokens.data(), wte.data(), nullptr, nullptr, y.data(), kRows, kRows, kWidth);
-  op.embedding_backward(workers, kTokens.data(), dy.data(), dwte.data(), nullptr, nullptr, kRows, kRows,
-                        kWidth);
+  op.embedding_forward(workers, kTokens.data(), nullptr, wte.data(), nullptr, nullptr, y.data(), kRows, kRows,
+                       kWidth);
+  op.embedding_backward(workers, kTokens.data(), nullptr, dy.data(), dwte.data(), nullptr, nullptr, kRows,
+                        kRows, kWidth);
   for (const int ranks : kRanks) {
     Doubles sum(kRows * kWidth), gradient(kVocabulary * kWidth);
     for (int rank = 0; rank < ranks; ++rank) {
@@ -116,7 +117,7 @@ TEST_P(SplitVocabulary, EmbeddingsAddUpToTheWhole) {
       op.split_embedding_forward(workers, kTokens.data(), wte.data() + own.first * kWidth, own, part.data(),
                                  kRows, kWidth);
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
-      op.split_embedding_backward(workers, kTokens.data(), dy.data(), own,
+      op.split_embedding_backward(workers, kTokens.data(), nullptr, dy.data(), own,
                                   gradient.data() + own.first * kWidth, kRows, kWidth);
     }
     EXPECT_EQ(sum, y);

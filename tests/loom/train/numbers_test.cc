@@ -53,7 +53,7 @@ TEST_F(Numbers, TheMostThatAWholeRunHasAtAnyTimeIsThePlanned) {
     Result<std::unique_ptr<train::Trainer>> trainer =
         train::Trainer::create(config_, nullptr, train::Measuring::machine);
     LOOM_ASSERT_OK(trainer);
-    EXPECT_GT((*trainer)->machine().flops, 1e8);
+    EXPECT_GT((*trainer)->machine()->flops, 1e8);
     planned = static_cast<double>((*trainer)->engine().memory().bytes);
     LOOM_ASSERT_OK((*trainer)->run([](const train::StepRecord&) {}));
     LOOM_ASSERT_OK((*trainer)->save_model());
@@ -132,7 +132,7 @@ TEST_F(Numbers, SlowDataAreAPartOfTheStepAndOfItsTable) {
     EXPECT_NEAR(record.tokens_per_second * record.seconds, 8 * 16, 1e-6);
     EXPECT_EQ((*format::parse_json(train::json_line(record)))["data_seconds"], record.data_seconds);
   }
-  const train::Comparison comparison = train::compare(**trainer, {});
+  const train::Comparison comparison = train::compare(**trainer, program::Machine());
   EXPECT_GE(comparison.measured.data_us, 40e3);
   EXPECT_GE(comparison.measured.step_us, comparison.measured.data_us);
   const format::Json sides = *format::parse_json(train::json_line(comparison));
@@ -168,7 +168,7 @@ TEST_F(Numbers, AReportOfALongRunIsSmallAndHasItsExtremes) {
   Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config_, nullptr);
   LOOM_ASSERT_OK(trainer);
   LOOM_ASSERT_OK((*trainer)->run([](const train::StepRecord&) {}));
-  const train::Comparison comparison = train::compare(**trainer, {});
+  const train::Comparison comparison = train::compare(**trainer, program::Machine());
   std::vector<train::StepRecord> records(100'000);
   for (size_t i = 0; i < records.size(); ++i) {
     records[i].step = static_cast<int64_t>(i);

@@ -59,7 +59,7 @@ TEST(RegisteredMemory, IsWhereLogitsTravelFrom) {
     job.pipeline_degree = job.tensor_degree = 2;
     const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false);
     LOOM_ASSERT_OK(groups);
-    const auto engine = engine::Engine::create(job, *groups, 1);
+    const auto engine = engine::Engine::create(job, *groups, {});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK((*engine)->initialize(1));
     fill_batch(**engine, *groups, 0);

@@ -354,7 +354,7 @@ TEST_F(Trained, APartOfAStepIsNotCountedTwice) {
   Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config_, nullptr);
   LOOM_ASSERT_OK(trainer);
   LOOM_ASSERT_OK((*trainer)->run([](const train::StepRecord&) {}));
-  const train::Comparison comparison = train::compare(**trainer, {});
+  const train::Comparison comparison = train::compare(**trainer, program::Machine());
   for (const train::Breakdown& side : {comparison.predicted, comparison.measured}) {
     double sum = 0;
     for (const auto& [name, us] : side.parts()) sum += us;
@@ -378,7 +378,7 @@ TEST_F(Trained, WaitingCountsAsWhatIsWaitedForInForecastAndMeasurement) {
       Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config_, world);
       LOOM_ASSERT_OK(trainer);
       LOOM_ASSERT_OK((*trainer)->run([](const train::StepRecord&) {}));
-      const train::Comparison comparison = train::compare(**trainer, {});
+      const train::Comparison comparison = train::compare(**trainer, program::Machine());
       for (const train::Breakdown& side : {comparison.predicted, comparison.measured}) {
         double sum = 0;
         for (const auto& [name, us] : side.parts()) sum += us;
@@ -458,7 +458,7 @@ TEST_F(Trained, TheTierIsMeasured) {
   Result<std::unique_ptr<train::Trainer>> trainer =
       train::Trainer::create(config_, nullptr, train::Measuring::machine);
   LOOM_ASSERT_OK(trainer);
-  EXPECT_NE((*trainer)->machine().tier_bandwidth, program::Machine().tier_bandwidth);
+  EXPECT_NE((*trainer)->machine()->tier_bandwidth, program::Machine().tier_bandwidth);
 }
 
 // Sanitizers have memory of their own beside what a program asks for.

@@ -38,6 +38,12 @@ void norm_backward(Compute& compute, const T* x, const T* weight, const float* m
   compute.launch("loom_fold", arguments.fold(dweight, dbias));
 }
 
+bool takes_positions(Compute& compute, const int32_t* position) {
+  if (position == nullptr) return true;
+  compute.refuse(fail(Code::unsupported, "padding inside sequences is not trained on a GPU"));
+  return false;
+}
+
 template <typename T>
 void embedding_of_part(Compute& compute, const int32_t* token, const T* wte, ops::VocabularyRange own, T* y,
                        int64_t rows, int64_t width) {
@@ -48,8 +54,9 @@ void embedding_of_part(Compute& compute, const int32_t* token, const T* wte, ops
 /// Scratch memory of the gradient: two orders of the rows, which the digits' passes write in turn, places and
 /// sums.
 template <typename T>
-void embedding_of_part_back(Compute& compute, const int32_t* token, const T* dy, ops::VocabularyRange own,
-                            float* dwte, int64_t rows, int64_t width) {
+void embedding_of_part_back(Compute& compute, const int32_t* token, const int32_t* position, const T* dy,
+                            ops::VocabularyRange own, float* dwte, int64_t rows, int64_t width) {
+  if (!takes_positions(compute, position)) return;
   TokenOrderArguments order{token, nullptr, nullptr, nullptr, rows, own, 0};
   EmbeddingGradientArguments<T> gradient{token, nullptr, dy, dwte, nullptr, rows, width, own};
   const int64_t places = kDigits * order.tiles(), sums = gradient.pieces() * 2 * width;
@@ -72,18 +79,20 @@ void embedding_of_part_back(Compute& compute, const int32_t* token, const T* dy,
 }
 
 template <typename T>
-void positions(Compute& compute, const T* x, const T* wpe, T* y, int64_t first, int64_t rows, int64_t tokens,
-               int64_t width) {
+void positions(Compute& compute, const T* x, const T* wpe, const int32_t* position, T* y, int64_t first,
+               int64_t rows, int64_t tokens, int64_t width) {
   if (wpe == nullptr) {
     if (y != x) compute.queue().copy(y, x, rows * width * static_cast<int64_t>(sizeof(T)));
     return;
   }
+  if (!takes_positions(compute, position)) return;
   compute.launch(kernel_of<T>("position"), PositionArguments<T>{x, wpe, y, first, rows, tokens, width});
 }
 
 template <typename T>
-void positions_back(Compute& compute, const T* dy, float* dwpe, int64_t first, int64_t rows, int64_t tokens,
-                    int64_t width) {
+void positions_back(Compute& compute, const T* dy, const int32_t* position, float* dwpe, int64_t first,
+                    int64_t rows, int64_t tokens, int64_t width) {
+  if (!takes_positions(compute, position)) return;
   compute.launch(kernel_of<T>("position_gradient"),
                  PositionGradientArguments<T>{dy, dwpe, first, rows, tokens, width});
 }

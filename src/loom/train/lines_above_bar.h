@@ -7,13 +7,15 @@
 #include <cstdint>
 #include <string>
 
-namespace loom::command {
+namespace loom::train {
+
+/// "[####....]  50 %", without the end of the line.
+std::string bar_text(int64_t done, int64_t all);
 
 /// On standard error, where that is a terminal; elsewhere there is no bar, and lines are just printed.
 class LinesAboveBar {
  public:
-  /// `shown`: whether this process shows one at all.
-  explicit LinesAboveBar(bool shown);
+  LinesAboveBar();
   /// Takes the bar away, so that what is printed next, such as an error, stands on a line of its own.
   ~LinesAboveBar() { erase(); }
   LinesAboveBar(const LinesAboveBar&) = delete;
@@ -23,11 +25,12 @@ class LinesAboveBar {
   /// After the last step the bar stays, and what comes is printed below it.
   void line(const std::string& text, int64_t done, int64_t all);
 
- private:
+  /// Until the next line.
   void erase();
 
+ private:
   const bool terminal_;
   bool drawn_ = false;
 };
 
-}  // namespace loom::command
+}  // namespace loom::train

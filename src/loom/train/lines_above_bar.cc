@@ -1,16 +1,20 @@
 // The bar is erased before each line and drawn again after it: a terminal has one cursor for both outputs.
-#include "loom/lines_above_bar.h"
+#include "train/lines_above_bar.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
 
-#include "loom/progress.h"
+namespace loom::train {
 
-namespace loom::command {
+std::string bar_text(int64_t done, int64_t all) {
+  constexpr int64_t kCells = 40;
+  const int64_t full = done * kCells / all;
+  return fmt::format("[{:#<{}}{:.<{}}] {:3} %", "", full, "", kCells - full, done * 100 / all);
+}
 
-LinesAboveBar::LinesAboveBar(bool shown) : terminal_(shown && isatty(STDERR_FILENO) != 0) {}
+LinesAboveBar::LinesAboveBar() : terminal_(isatty(STDERR_FILENO) != 0) {}
 
 void LinesAboveBar::erase() {
   if (!drawn_) return;
@@ -28,4 +32,4 @@ void LinesAboveBar::line(const std::string& text, int64_t done, int64_t all) {
   if (!drawn_) fmt::print(stderr, "\n");
 }
 
-}  // namespace loom::command
+}  // namespace loom::train
