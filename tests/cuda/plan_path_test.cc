@@ -9,8 +9,7 @@
 #include <thread>
 
 #include "api/ranks.h"
-#include "cuda/device_memory.h"
-#include "device/cuda/plan_kernels.h"
+#include "cuda/plan_path.h"
 
 namespace weft::testing {
 namespace {
@@ -18,21 +17,10 @@ namespace {
 constexpr size_t kCount = 16;  // floats: 64 bytes
 using Values = std::vector<float>;
 
-#define WEFT_NEED_PLAN_PATH()                                       \
-  WEFT_NEED_DEVICE();                                               \
-  if (!settings().cuda_kernel || cuda::plan_kernel_image().empty()) \
-  GTEST_SKIP() << "cuda.plan_path runs this with WEFT_CUDA_KERNEL=on, where nvcc made kernels"
-
 void on_device(weftConfig_t& config) { config.device = 0; }
 void on_device_for_a_second(weftConfig_t& config) {
   config.device = 0;
   config.timeoutSeconds = 1;
-}
-
-std::string algorithm_of(weftComm_t comm) {
-  weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
-  EXPECT_EQ(weftCommGetStats(comm, &stats), weftSuccess);
-  return stats.lastAlgorithm;
 }
 
 TEST(PlanPath, AShortCollectiveIsOneLaunchAndNothingOnTheProgressThread) {
@@ -80,7 +68,7 @@ TEST(PlanPath, LongOnesAndTransfersGoStepByStep) {
       blocks(1, 2),
       [&](Rank& me) {
         const DeviceStream stream;
-        const size_t longer = 1 << 20;
+        const size_t longer = 2 << 20;
         DeviceArray<float> send(Values(longer, 2)), recv(longer);
         for (const size_t count : {kCount, longer, kCount}) {
           WEFT_OK(weftAllReduce(send.data(), recv.data(), count, weftFloat, weftSum, me.comm, stream.weft()));
@@ -178,32 +166,29 @@ TEST(PlanPath, AGroupOfTwoCommunicatorsIsRight) {
       on_device);
 }
 
-weftResult_t failure_of(weftComm_t comm) {
-  weftResult_t failure = weftSuccess;
-  (void)eventually([&] {
-    return weftCommGetAsyncError(comm, &failure) != weftSuccess ||
-           (failure != weftSuccess && failure != weftInProgress);
-  });
-  return failure;
-}
+/// Of a plan with slots, and of one that exposes buffers.
+struct PlanPathFailures : ::testing::TestWithParam<size_t> {};
+INSTANTIATE_TEST_SUITE_P(PlanPath, PlanPathFailures, ::testing::Values(kCount, 100'000),
+                         [](const auto& info) { return info.param == kCount ? "eager" : "exposed"; });
 
-TEST(PlanPath, ARankThatDoesNotCallIsNamedAndTheStreamGoesOn) {
+TEST_P(PlanPathFailures, ARankThatDoesNotCallIsNamedAndTheStreamGoesOn) {
   WEFT_NEED_PLAN_PATH();
+  const size_t count = GetParam();
   std::barrier both(2);
   run_ranks(
       blocks(1, 2),
       [&](Rank& me) {
         const DeviceStream stream;
-        DeviceArray<float> data(Values(kCount, 1));
+        DeviceArray<float> data(Values(count, 1));
         const auto call = [&] {
-          return weftAllReduce(data.data(), data.data(), kCount, weftFloat, weftSum, me.comm, stream.weft());
+          return weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream.weft());
         };
         WEFT_OK(call());
         stream.synchronize();
         if (me.rank == 0) {
           WEFT_OK(call());
           stream.synchronize();  // the kernel has left
-          EXPECT_EQ(failure_of(me.comm), weftTimeout);
+          EXPECT_EQ(async_failure_of(me.comm), weftTimeout);
           EXPECT_NE(call(), weftSuccess);
           EXPECT_NE(
               std::string(weftGetLastError(me.comm)).find("not finished after 1 s: rank 1 has not arrived"),
@@ -218,23 +203,24 @@ TEST(PlanPath, ARankThatDoesNotCallIsNamedAndTheStreamGoesOn) {
 }
 
 // It said that every rank has started it, but that it does not get on.
-TEST(PlanPath, ARankWhoseStreamDoesNotComeIsNamed) {
+TEST_P(PlanPathFailures, ARankWhoseStreamDoesNotComeIsNamed) {
   WEFT_NEED_PLAN_PATH();
+  const size_t count = GetParam();
   std::barrier both(2);
   run_ranks(
       blocks(1, 2),
       [&](Rank& me) {
         const DeviceStream stream, late;
-        DeviceArray<float> data(Values(kCount, 1));
+        DeviceArray<float> data(Values(count, 1));
         const auto call = [&](const DeviceStream& on) {
-          return weftAllReduce(data.data(), data.data(), kCount, weftFloat, weftSum, me.comm, on.weft());
+          return weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, on.weft());
         };
         WEFT_OK(call(stream));
         stream.synchronize();
         HeldStream held(late);
         WEFT_OK(call(me.rank == 0 ? stream : late));
         if (me.rank == 0) {
-          EXPECT_EQ(failure_of(me.comm), weftTimeout);
+          EXPECT_EQ(async_failure_of(me.comm), weftTimeout);
           const std::string why = weftGetLastError(me.comm);
           EXPECT_NE(why.find("every rank has called it, but the stream of rank 1 has not come to it"),
                     std::string::npos)
@@ -280,7 +266,7 @@ TEST(PlanPath, RanksThatCallSomethingElseAreToldWhat) {
             else
               (void)weftBroadcast(data.data(), data.data(), call.count, call.type, call.root, me.comm,
                                   stream.weft());
-            (void)failure_of(me.comm);
+            (void)async_failure_of(me.comm);
             const std::string sentence = weftGetLastError(me.comm);
             EXPECT_NE(sentence.find(other.says), std::string::npos) << sentence;
             EXPECT_NE(sentence.find("rank 0 called"), std::string::npos) << sentence;
@@ -292,17 +278,17 @@ TEST(PlanPath, RanksThatCallSomethingElseAreToldWhat) {
     }
 }
 
-TEST(PlanPath, AnAbortLetsTheStreamGoOn) {
+TEST_P(PlanPathFailures, AnAbortLetsTheStreamGoOn) {
   WEFT_NEED_PLAN_PATH();
+  const size_t count = GetParam();
   std::barrier both(2);
   run_ranks(
       blocks(1, 2),
       [&](Rank& me) {
         const DeviceStream stream;
-        DeviceArray<float> data(Values(kCount, 1));
+        DeviceArray<float> data(Values(count, 1));
         if (me.rank == 0) {
-          WEFT_OK(
-              weftAllReduce(data.data(), data.data(), kCount, weftFloat, weftSum, me.comm, stream.weft()));
+          WEFT_OK(weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream.weft()));
           const StreamMark end(stream);
           std::this_thread::sleep_for(std::chrono::milliseconds(20));
           EXPECT_FALSE(end.reached());

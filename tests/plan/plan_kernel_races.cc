@@ -30,6 +30,7 @@ constexpr Case kCases[] = {
     {Collective::all_gather, "recursive_doubling", 4, kEager, 3, 1 << 20},
     {Collective::all_gather, "recursive_doubling", 4, kExposed, 3, 0},
     {Collective::all_reduce, "direct", 3, kExposed, 2, 0},
+    {Collective::broadcast, "direct", 3, kExposed, 2, 0},
     {Collective::all_gather, "ring", 3, kEager, 2, 1 << 20},
 };
 
@@ -79,6 +80,31 @@ std::string told_to_leave() {
   return stuck;
 }
 
+/// A graph is launched whose communicator has ended: no block touches a peer's memory.
+std::string left_out() {
+  const Job job = job_for(kCases[0], 100);
+  PlanMachine machine({job});
+  machine.set_captured();
+  machine.host(1).abort = 1;
+  (void)machine.run_in_turns(1, machine.blocks(), -1, 20'000);
+  if (machine.host(1).begun != 1 || machine.host(1).ended != 1)
+    return "a kernel that shall not begin does not end";
+  if (machine.told(0, 1)) return "a kernel that shall not begin writes to a peer";
+  return {};
+}
+
+/// A rank that has called something else is not read: the others wait, as for one that does not come.
+std::string another_call() {
+  const Job job = job_for({Collective::all_reduce, "direct", 3, kExposed, 2, 0}, 100);
+  PlanMachine machine({job});
+  machine.set_signature(1, 77);
+  (void)machine.run_in_turns(1, machine.blocks(), -1, 100'000);
+  for (const int rank : {0, 1, 2})
+    if (machine.host(rank).begun != 1 || machine.host(rank).ended != 0)
+      return "a rank reads another call's buffer";
+  return {};
+}
+
 /// A wait ends by time, however often a block has polled.
 std::string too_long() {
   const Job job = job_for(kCases[0], 100);
@@ -105,7 +131,7 @@ std::string too_long() {
 
 int main() {
   using namespace weft::plan::testing;
-  for (const auto check : {in_turns, told_to_leave, too_long, in_threads}) {
+  for (const auto check : {in_turns, told_to_leave, left_out, another_call, too_long, in_threads}) {
     const std::string wrong = check();
     if (wrong.empty()) continue;
     std::puts(wrong.c_str());

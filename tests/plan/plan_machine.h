@@ -60,6 +60,7 @@ struct Job {
   device::ReduceOp op = device::ReduceOp::sum;
   bool in_place = false;
   double scale = 0;  // of a pre-multiplied sum of float32; 0: none
+  float scalar = 0;  // the same, where kernels read it
 
   int ranks() const { return static_cast<int>(plans.size()); }
   const Request& request() const { return plans[0].request; }
@@ -118,6 +119,24 @@ class PlanMachine {
   void set_timeout(uint64_t ns) {
     for (Rank& rank : ranks_)
       for (cuda::PlanArguments& arguments : rank.arguments) arguments.call.timeout_ns = ns;
+  }
+  /// The kernels are those of graphs.
+  void set_captured() {
+    for (Rank& rank : ranks_)
+      for (cuda::PlanArguments& arguments : rank.arguments) arguments.call.captured = 1;
+  }
+  /// A rank's call is not the others'.
+  void set_signature(int rank, uint32_t signature) {
+    for (cuda::PlanArguments& arguments : ranks_[static_cast<size_t>(rank)].arguments)
+      arguments.call.signature = signature;
+  }
+  /// Whether rank `receiver` has anything from rank `sender` in the slots of operation 1.
+  bool told(int receiver, int sender) {
+    Rank& rank = ranks_[static_cast<size_t>(receiver)];
+    const uint32_t slot_bytes = rank.arguments[0].call.slot_bytes;
+    const char* const slot = data(rank.control) + sizeof(cuda::PlanControl) +
+                             (ranks_.size() + static_cast<size_t>(sender)) * slot_bytes;
+    return std::any_of(slot, slot + slot_bytes, [](char byte) { return byte != 0; });
   }
   cuda::PlanHost& host(int rank) { return ranks_[static_cast<size_t>(rank)].host; }
   /// How many blocks all ranks have at once, at most.
@@ -232,15 +251,25 @@ class PlanMachine {
                               .take();
       cuda::PlanCall& call = arguments.call;
       for (size_t p = 0; p < ranks_.size(); ++p)
-        call.peer[p] = {data(ranks_[p].control),
-                        {input(ranks_[p], p, job), output(ranks_[p], p, job), data(ranks_[p].scratch)}};
+        call.peer[p] = {data(ranks_[p].control), {nullptr, nullptr, data(ranks_[p].scratch)}};
+      call.peer[r].space[0] = input(ranks_[r], r, job);
+      call.peer[r].space[1] = output(ranks_[r], r, job);
+      for (int space = 0; space < 2; ++space) call.exposed[space] = exposed(r, call.peer[r].space[space]);
       call.host = &ranks_[r].host;
       call.timeout_ns = kForEver;
       call.slot_bytes = static_cast<uint32_t>(slot_bytes);
       cuda::set_reduction(call, job.type, job.op, job.request().strict);
-      const float scalar = static_cast<float>(job.scale);
-      std::memcpy(call.scalar, &scalar, sizeof scalar);
+      job.scalar = static_cast<float>(job.scale);
+      if (r % 2 == 0) std::memcpy(call.scalar, &job.scalar, sizeof job.scalar);
+      else call.scalar_at = &job.scalar;
     }
+  }
+
+  /// What a rank tells its peers of a buffer: an address, or a distance from its control memory.
+  uint64_t exposed(size_t r, const void* buffer) {
+    const auto address = reinterpret_cast<uint64_t>(buffer);
+    const auto control = reinterpret_cast<uint64_t>(data(ranks_[r].control));
+    return r % 2 == 1 && address > control ? cuda::kFromControl | (address - control) : address;
   }
 
   /// Inputs that differ from operation to operation, and what comes of them on the host.

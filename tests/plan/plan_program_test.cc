@@ -63,6 +63,23 @@ TEST(PlanProgram, OfAShortAllReduceHasPacketsInSlots) {
   EXPECT_EQ(program.weight[1], 1);
 }
 
+TEST(PlanProgram, OfAPlanThatExposesTellsTheBuffersPlace) {
+  const Request request{.collective = Collective::all_reduce, .count = 100, .element_bytes = 4};
+  const auto plans = make_all("direct", request, Layout::blocks(1, 2), {});
+  const PlanProgram program = program_of(plans, 0, {}, {});
+  int told[2] = {}, learned[2] = {};
+  for (int i = 0; i < program.lane_begin[program.lanes]; ++i) {
+    const Instruction& step = program.step[i];
+    if (!(step.flags & device::cuda::kExposes)) continue;
+    EXPECT_EQ(step.dst.rank(), step.action == PlanAction::signal ? 0u : 1u);
+    ++(step.action == PlanAction::signal ? told : learned)[step.dst.space()];
+  }
+  for (const int space : {0, 1}) {  // what the peer adds, and what it copies
+    EXPECT_EQ(told[space], 1);
+    EXPECT_EQ(learned[space], 1);
+  }
+}
+
 TEST(PlanProgram, LongerPutsTravelAsStoresAndPutsShareTheSlotsOfAPair) {
   const Request request{.collective = Collective::all_to_all, .count = 5, .element_bytes = 4};
   const auto plans = make_all("bruck", request, Layout::blocks(1, 4), kEager);

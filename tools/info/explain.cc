@@ -6,6 +6,7 @@
 #include "base/read_file.h"
 #include "base/settings.h"
 #include "engine/context/fabric.h"
+#include "engine/gpu/plan_choice.h"
 #include "engine/gpu/plan_path.h"
 #include "engine/run/call_streak.h"
 #include "model/cluster.h"
@@ -202,7 +203,7 @@ struct InRow {
 
 /// A way of doing a call on GPU memory.
 struct Path {
-  const char* name;
+  std::string name;
   Status why_not;           // ok: it could
   double predicted_us = 0;  // if it could
 };
@@ -235,10 +236,18 @@ std::vector<Path> paths_of(const Question& q, const Answer& a) {
     if (path.why_not.ok() && !on) path.why_not = fail(Code::unsupported, "{}", off);
     return path;
   };
-  const Path kernel =
+  std::string by;
+  Path kernel =
       apart("one kernel", settings().cuda_kernel, "WEFT_CUDA_KERNEL is off", [&](double& us) -> Status {
-        us = model::plan_kernel_us(a.machine, a.request, q.ranks);
-        WEFT_TRY(engine::PlanPath::make_program(a.request, 0, q.ranks, 1).status());
+        // Half of an H100's multiprocessors, for the ranks that share it.
+        const auto blocks = static_cast<uint32_t>(std::max(1, 66 / a.machine.device_ranks));
+        const bool one_process = a.machine.thread_ranks >= q.ranks;
+        const auto chosen = engine::choose_kernel_plan(
+            a.request, false, 0, engine::PlanPath::reach_of(q.ranks, std::min(blocks, 64u), one_process),
+            &a.machine);
+        if (!chosen) return chosen.status();
+        us = chosen->predicted_us;
+        by = fmt::format(" ({})", chosen->algorithm);
         return model::plan_kernel_pays(us, steps_us);
       });
   constexpr uint64_t kUsual = 64 << 20;  // bytes of staging
@@ -251,6 +260,7 @@ std::vector<Path> paths_of(const Question& q, const Answer& a) {
         return model::staged_copies_pay(a.request, q.ranks, static_cast<uint64_t>(settings().cuda_copy_from),
                                         us, steps_us);
       });
+  kernel.name += by;
   return {kernel, copies, {"step by step", {}, a.choice.predicted_us}};
 }
 

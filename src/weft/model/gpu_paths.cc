@@ -35,6 +35,29 @@ double plan_kernel_us(const Machine& machine, const plan::Request& request, int 
   return kKernelUs + 2 * stored * machine.device_ranks / std::max(machine.intra.bytes_per_us, 1.0);
 }
 
+double exposed_kernel_us(const Machine& machine, const plan::Request& request, int ranks, uint32_t blocks) {
+  const auto bytes = static_cast<double>(message_bytes(request, ranks));
+  const double others = ranks - 1, lane = blocks * kBlockBytesPerUs;
+  const bool reduces = plan::reduces(request.collective);
+  const bool has_reduced = request.collective != plan::Collective::reduce_scatter;  // and copies it
+  const double reduced = reduces ? bytes : 0;
+  const double copied = !reduces ? bytes : has_reduced ? bytes * others / ranks : 0;
+  const double reducing = std::max(std::min(machine.memory.reduce_large, lane), 1.0);
+  const double between = machine.intra.bytes_per_us / machine.device_ranks;
+  const double copying = std::max(std::min(between, std::max(others, 1.0) * lane), 1.0);
+  const int exchanges = reduces && has_reduced ? 3 : 2;
+  return kKernelUs + (exchanges - 1) * kKernelFlagUs + reduced / reducing + copied / copying;
+}
+
+Status exposed_kernel_fits(const plan::Request& request, int ranks, bool measured) {
+  if (measured && plan::reduces(request.collective)) return {};
+  const uint64_t bytes = message_bytes(request, ranks);
+  if (bytes <= kMostMovedByKernel) return {};
+  return fail(Code::unsupported, "a kernel {} messages of at most {}{}",
+              plan::reduces(request.collective) ? "reduces" : "moves", bytes_text(kMostMovedByKernel),
+              measured ? "" : " where nothing was measured");
+}
+
 Status plan_kernel_pays(double predicted_us, const std::function<double()>& steps_us) {
   if (!steps_us) return {};
   if (const double steps = steps_us(); steps > 0 && steps <= predicted_us)

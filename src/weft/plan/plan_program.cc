@@ -138,12 +138,18 @@ class Writer {
         to.src = place(plan_.regions[step.sources]);
         if (is_eager(step, limits_)) write_slot(slots_of(plan_, step.peer, limits_, shape_), step.tag, to);
         break;
-      case StepKind::signal: to.action = cuda::PlanAction::signal; break;
+      case StepKind::signal:
+        to.action = cuda::PlanAction::signal;
+        expose(step, plan_.rank, to);
+        break;
       case StepKind::wait: {
         to.action = cuda::PlanAction::wait;
         const Slots slots = slots_of(plans_[static_cast<size_t>(step.peer)], plan_.rank, limits_, shape_);
         const Step* const put = slots.put[step.tag];
-        if (!put) break;
+        if (!put) {
+          if (uses(step.peer, step.exposes)) expose(step, step.peer, to);
+          break;
+        }
         to.bytes = static_cast<uint32_t>(put->bytes);
         to.dst = place(put->dst);
         write_slot(slots, step.tag, to);
@@ -163,6 +169,21 @@ class Writer {
         }
         break;
     }
+  }
+
+  /// Whether the rank reads or writes a space of a peer. Of a space that it only could use, the peer may
+  /// already tell the next operation's place.
+  bool uses(int peer, Space space) const {
+    const auto is_there = [=](const Region& region) { return region.rank == peer && region.space == space; };
+    return std::any_of(plan_.regions.begin(), plan_.regions.end(), is_there) ||
+           std::any_of(plan_.steps.begin(), plan_.steps.end(),
+                       [&](const Step& step) { return step.kind == StepKind::put && is_there(step.dst); });
+  }
+  /// A signal or a wait that tells where a space of `owner` is.
+  static void expose(const Step& step, int owner, cuda::Instruction& to) {
+    if (step.exposes != Space::input && step.exposes != Space::output) return;
+    to.flags |= cuda::kExposes;
+    to.dst = place({owner, step.exposes, 0});
   }
 
   void write_slot(const Slots& slots, uint32_t tag, cuda::Instruction& to) const {

@@ -34,6 +34,7 @@ uint64_t extent_of(const PlanProgram& program, uint32_t rank, uint32_t space) {
   for (int i = 0; i < program.lane_begin[program.lanes]; ++i) {
     const Instruction& step = program.step[i];
     const bool eager = step.flags & kEager;
+    if (step.flags & kExposes) continue;
     if (step.action == PlanAction::signal || (step.action == PlanAction::wait && !eager)) continue;
     if (step.action != PlanAction::put || !eager) touch(step.dst, step.bytes);
     if (step.action == PlanAction::put || step.action == PlanAction::copy || step.action == PlanAction::scale)
@@ -41,6 +42,13 @@ uint64_t extent_of(const PlanProgram& program, uint32_t rank, uint32_t space) {
     for (uint32_t s = 0; s < step.sources; ++s) touch(program.source[step.first_source + s], step.bytes);
   }
   return extent;
+}
+
+bool exposes(const PlanProgram& program, uint32_t space) {
+  return std::any_of(
+      program.step, program.step + program.lane_begin[program.lanes], [=](const Instruction& step) {
+        return step.action == PlanAction::signal && (step.flags & kExposes) && step.dst.space() == space;
+      });
 }
 
 /// Translates the addresses of a call. False if the device does not reach one of them.
@@ -53,11 +61,19 @@ bool resolve(PlanArguments& arguments, int ordinal) {
     if (!peer.control) return false;
     for (uint32_t space = 0; space < 3; ++space) {
       const uint64_t extent = extent_of(program, rank, space);
-      if (extent == 0) continue;
+      if (extent == 0 || (rank != program.rank && space < 2)) continue;  // a peer exposes it
       peer.space[space] = bytes_for_kernel(peer.space[space], extent, ordinal);
       if (!peer.space[space]) return false;
     }
   }
+  for (uint32_t space = 0; space < 2; ++space) {
+    uint64_t& exposed = call.exposed[space];
+    if (!exposes(program, space) || exposed & kFromControl) continue;
+    exposed = reinterpret_cast<uintptr_t>(
+        bytes_for_kernel(reinterpret_cast<void*>(static_cast<uintptr_t>(exposed)), 1, ordinal));
+    if (!exposed) return false;
+  }
+  if (call.scalar_at && !(call.scalar_at = bytes_for_kernel(call.scalar_at, 1, ordinal))) return false;
   call.host = reinterpret_cast<PlanHost*>(bytes_for_kernel(call.host, sizeof(PlanHost), ordinal));
   return call.host != nullptr;
 }

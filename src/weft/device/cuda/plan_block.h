@@ -56,6 +56,11 @@ class PlanBlock {
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
     return value;
   }
+  __device__ static uint64_t load_relaxed(const uint64_t* word) {
+    uint64_t value;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+  }
   __device__ static void store_release(uint64_t* word, uint64_t value) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
   }
@@ -72,6 +77,13 @@ class PlanBlock {
   }
   /// Orders what a thread has seen and done before against its later relaxed stores and loads.
   __device__ static void fence() { __threadfence_system(); }
+  /// Stores one word and then loads another: of two who do so with the words exchanged, one sees the other's
+  /// store.
+  __device__ static uint32_t store_then_load(uint64_t* stored, uint64_t value, const uint32_t* loaded) {
+    store_fenced(stored, value);
+    fence();
+    return load_acquire(loaded);
+  }
   /// After fence(): a release, without a fence for each word.
   __device__ static void store_fenced(uint64_t* word, uint64_t value) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
@@ -101,6 +113,11 @@ class PlanBlock {
   __device__ void once(Work work) {
     if (threadIdx.x == 0) work();
     __syncthreads();
+  }
+  /// What one thread finds, in all of them.
+  template <typename Find>
+  __device__ bool any(Find find) {
+    return __syncthreads_or(threadIdx.x == 0 && find());
   }
   /// Tries each of `count` until it succeeds. False if the block has to leave: should_leave() was true.
   template <typename Try, typename Leave>
@@ -148,6 +165,9 @@ class PlanBlock {
   static Word load_acquire(const Word* word) {
     return std::atomic_ref(*const_cast<Word*>(word)).load(std::memory_order_acquire);
   }
+  static uint64_t load_relaxed(const uint64_t* word) {
+    return std::atomic_ref(*const_cast<uint64_t*>(word)).load(std::memory_order_relaxed);
+  }
   template <typename Word>
   static void store_release(Word* word, Word value) {
     std::atomic_ref(*word).store(value, std::memory_order_release);
@@ -157,6 +177,10 @@ class PlanBlock {
   }
   static void fence() {}  // a fence's loads and stores acquire and release by themselves
   static void store_fenced(uint64_t* word, uint64_t value) { store_release(word, value); }
+  static uint32_t store_then_load(uint64_t* stored, uint64_t value, const uint32_t* loaded) {
+    std::atomic_ref(*stored).store(value);
+    return std::atomic_ref(*const_cast<uint32_t*>(loaded)).load();
+  }
   static void store_packet(Packet* to, const Packet& packet, bool ordered) {
     const auto order = ordered ? std::memory_order_release : std::memory_order_relaxed;
     std::atomic_ref(to->low).store(packet.low, order);
@@ -175,6 +199,10 @@ class PlanBlock {
   template <typename Work>
   void once(Work work) {
     work();
+  }
+  template <typename Find>
+  bool any(Find find) {
+    return find();
   }
   /// Tries each of `count`. False if one does not succeed yet, or the block has to leave.
   template <typename Try, typename Leave>

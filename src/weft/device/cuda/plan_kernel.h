@@ -140,7 +140,13 @@ class PlanRun {
   WEFT_IN_BLOCK void begin() {
     block_.epoch = own_.epoch + 1;
     block_.at = program_.lane_begin[lane_];
-    if (block_.number() == 0) block_.once([&] { PlanBlock::store_fenced(&call_.host->begun, block_.epoch); });
+    // A graph may be launched when peers are gone. The CPU sets `abort` and then reads `begun`: it sees that
+    // the kernel runs, or every block sees that it must not.
+    if (call_.captured)
+      block_.stopped = block_.any(
+          [&] { return PlanBlock::store_then_load(&call_.host->begun, block_.epoch, &call_.host->abort); });
+    else if (block_.number() == 0)
+      block_.once([&] { PlanBlock::store_fenced(&call_.host->begun, block_.epoch); });
   }
 
   /// The last block to leave ends the operation: here, at the peers and for the CPU. `left` counts blocks in
@@ -188,6 +194,16 @@ class PlanRun {
         [&] { return should_leave(step, word); });
   }
 
+  /// Waits until a peer has exposed a buffer in this operation, and by the same call.
+  WEFT_IN_BLOCK bool learned(const Instruction& step, const uint64_t* told) {
+    return block_.until(
+        1, [&](uint32_t) { return PlanBlock::load_acquire(told) == stamp(); },
+        [&] { return should_leave(step, told); });
+  }
+  WEFT_IN_BLOCK uint64_t stamp() const {
+    return uint64_t{call_.signature} << 32 | static_cast<uint32_t>(block_.epoch);
+  }
+
   WEFT_IN_BLOCK bool come_after(const Instruction& step) {
     if (step.afters == 0) return true;
     return block_.until(
@@ -229,7 +245,14 @@ class PlanRun {
 
   WEFT_IN_BLOCK bool notify(const Instruction& step) {
     block_.once([&] {
-      PlanBlock::store_release(&control_of(step.peer).flag[program_.rank][step.tag][part_], block_.epoch);
+      PlanControl& peer = control_of(step.peer);
+      const uint32_t space = step.dst.space();
+      if (step.flags & kExposes) {
+        PlanControl::Exposed& told = peer.exposed[program_.rank][space];
+        PlanBlock::store_fenced(&told.address, call_.exposed[space]);
+        PlanBlock::store_fenced(&told.stamp, stamp());
+      }
+      PlanBlock::store_release(&peer.flag[program_.rank][step.tag][part_], block_.epoch);
     });
     return true;
   }
@@ -259,6 +282,7 @@ class PlanRun {
       return take_packets(step, packets(step, program_.rank, step.peer, part), at(step.dst) + part.begin,
                           part.bytes);
     if (!reached(step, &own_.flag[step.peer][step.tag][part_], block_.epoch)) return false;
+    if (step.flags & kExposes) return learned(step, &own_.exposed[step.peer][step.dst.space()].stamp);
     if (!(step.flags & kEager)) return true;
     const char* const from = slot(step, program_.rank, step.peer);
     block_.each([&](uint32_t thread, uint32_t threads) {
@@ -306,7 +330,7 @@ class PlanRun {
     const PlanPart part(step.bytes, part_, program_.blocks);
     ScaleArguments a{
         at(step.dst) + part.begin, at(step.src) + part.begin, part.bytes / Math::kElementBytes, {}};
-    memcpy(a.scalar, call_.scalar, sizeof a.scalar);
+    memcpy(a.scalar, call_.scalar_at ? call_.scalar_at : call_.scalar, Math::kElementBytes);
     block_.each([&](uint32_t thread, uint32_t threads) { Math::scale(a, thread, threads); });
     return true;
   }
@@ -348,8 +372,17 @@ class PlanRun {
 
   // ---- Memory
 
+  static constexpr uint32_t kScratch = 2;  // plan::Space by number
   WEFT_IN_BLOCK char* at(PlanPlace place) const {
-    return static_cast<char*>(call_.peer[place.rank()].space[place.space()]) + place.offset();
+    const uint32_t rank = place.rank(), space = place.space();
+    if (rank == program_.rank || space == kScratch)
+      return static_cast<char*>(call_.peer[rank].space[space]) + place.offset();
+    // Another block of the peer may store the same address once more.
+    const uint64_t exposed = PlanBlock::load_relaxed(&own_.exposed[rank][space].address);
+    char* const begin = exposed & kFromControl
+                            ? static_cast<char*>(call_.peer[rank].control) + (exposed & ~kFromControl)
+                            : reinterpret_cast<char*>(static_cast<uintptr_t>(exposed));
+    return begin + place.offset();
   }
   WEFT_IN_BLOCK PlanControl& control_of(uint32_t rank) const {
     return *static_cast<PlanControl*>(call_.peer[rank].control);

@@ -10,6 +10,11 @@
 // has begun. The receiver's wait takes it from there. There are two sets of slots, which operations use in
 // turn. A sender may write into a set when the receiver has ended the operation before last. Short data
 // travels as *packets* of 16 bytes: twice 4 bytes of data and 4 bytes that name the epoch.
+//
+// A rank *exposes* its input or output by a signal that carries the buffer's address and a stamp of the call.
+// The receiver finds both in its control memory. It waits for the stamp, so that a rank which has called
+// something else is not read. Then it reads or writes the buffer. Scratch needs no such signal: it lies
+// behind the slots of the control memory.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +51,8 @@ inline constexpr uint8_t kAnnounces = 2;  // steps of other lanes wait for it
 inline constexpr uint8_t kEager = 4;      // put, wait: by a slot
 inline constexpr uint8_t kPackets = 8;    // kEager: as packets
 inline constexpr uint8_t kFinal = 16;     // reduce: plan::Step::final
+inline constexpr uint8_t kExposes =
+    32;  // signal: tells the peer where the space of `dst` is; wait: learns it
 
 struct Instruction {
   PlanAction action = PlanAction::copy;
@@ -88,8 +95,12 @@ struct PlanHost {
 /// A rank's memory as a kernel of this rank reaches it.
 struct PlanPeer {
   void* control;   // PlanControl and, behind it, slots
-  void* space[3];  // by plan::Space; null where the kernel touches none
+  void* space[3];  // by plan::Space; of peers only the scratch, since they expose the others
 };
+
+/// Set in an address that a rank exposes: it counts from the rank's control memory, which each peer has
+/// mapped elsewhere.
+inline constexpr uint64_t kFromControl = uint64_t{1} << 63;
 
 struct PlanCall {
   PlanPeer peer[kPlanRanks];  // by rank, the own one too
@@ -99,7 +110,11 @@ struct PlanCall {
   uint8_t op;                          // Operator, of all but means
   uint8_t tree;                        // strict order
   uint8_t divides;                     // average of integers: a final reduction divides
+  uint8_t captured;                    // launched by a graph, at any time: `abort` is read first
   alignas(8) unsigned char scalar[8];  // of PlanAction::scale
+  const void* scalar_at;               // where to read it instead; null: in `scalar`
+  uint64_t exposed[2];                 // by space: where peers find the own input and output
+  uint32_t signature;                  // of the call, the same on all ranks
 };
 
 struct PlanArguments {
@@ -117,6 +132,9 @@ struct PlanControl {
   uint64_t met[kPlanLanes][kPlanBlocks];              // where in its barriers a block is
   uint64_t done[kPlanSteps][kPlanBlocks];             // of steps with kAnnounces
   uint64_t flag[kPlanRanks][kPlanTags][kPlanBlocks];  // by sender, tag and block
+  struct Exposed {
+    uint64_t address, stamp;  // PlanCall::exposed; the epoch and, in the upper half, the signature
+  } exposed[kPlanRanks][2];   // by sender and space
 };
 
 /// Bytes of a rank's control memory with its slots.

@@ -133,7 +133,9 @@ Status CopyPath::connect(std::span<const Offer> offers) {
 
 // ---- Plans
 
-std::shared_ptr<StreamPath::Served> CopyPath::make(const plan::Request& request, const Prices& prices) const {
+// It serves no reductions, and so none that are scaled.
+std::shared_ptr<StreamPath::Served> CopyPath::make(const plan::Request& request, bool,
+                                                   const Prices& prices) const {
   auto made = std::make_shared<Copies>();
   double predicted_us = 0;
   made->why_not = [&]() -> Status {

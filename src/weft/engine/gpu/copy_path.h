@@ -89,7 +89,8 @@ class CopyPath final : public StreamPath, public std::enable_shared_from_this<Co
 
   CopyPath(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board, int rank, int ranks)
       : executor_(executor), board_(std::move(board)), rank_(rank), ranks_(ranks) {}
-  std::shared_ptr<Served> make(const plan::Request& request, const Prices& prices) const override;
+  std::shared_ptr<Served> make(const plan::Request& request, bool scaled,
+                               const Prices& prices) const override;
   Status begin(const InFlight& call, uint64_t epoch);
   std::byte* place(const plan::Region& region, const InFlight& call) const;
   Status put(Writer& writer, const InFlight& call, uint64_t epoch, size_t first, size_t end);

@@ -3,6 +3,14 @@
 // each other there. The CPU takes no part. It only looks at words in pinned memory: whether a kernel has
 // ended, or has waited too long.
 //
+// Short calls go through slots of the control memory, and touch no buffer of another rank. Longer ones expose
+// buffers (plan_choice.h): a kernel tells its peers' kernels where its buffers are, and every rank reaches
+// them if
+//   all ranks are of one process, and share a device or the buffer is from cuMemAlloc.
+// A buffer that peers do not reach is staged: copied, on the caller's stream, to memory that they reach. Its
+// owner alone knows, and tells the staging's address in place of the buffer's. Ranks of several processes
+// reach the staging in the control memory, which bounds what they expose.
+//
 // A communicator has one if every rank asks for it (WEFT_CUDA_KERNEL), all are on one node and reach each
 // other's memory, ranks that share a device are threads of one process, and streams may wait on the device,
 // which has room for the kernels of all of them at once. Calls that it does not serve go step by step.
@@ -19,8 +27,8 @@
 #include "base/status.h"
 #include "device/cuda/plan_kernels.h"
 #include "engine/gpu/device_executor.h"
+#include "engine/gpu/plan_choice.h"
 #include "engine/gpu/stream_path.h"
-#include "plan/plan_program.h"
 
 namespace weft::engine {
 
@@ -33,14 +41,13 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
     uint32_t resident_blocks = 0;  // of its device; 0: the rank has no kernels
     cuda::SharedMemory control;
   };
-  /// The most blocks of a kernel, from the offers of all ranks: every rank cuts its calls alike. Errors:
+  /// The most blocks of a kernel, of all lanes, from the offers of all ranks: every rank cuts its calls
+  /// alike. Errors:
   /// unsupported, with the reason.
   static Result<uint32_t> most_blocks(std::span<const Offer> offers);
 
-  /// What a kernel of so many blocks a lane does for a request on rank `rank` of `ranks`. Errors:
-  /// unsupported, with the reason, the same on all ranks.
-  static Result<cuda::PlanProgram> make_program(const plan::Request& request, int rank, int ranks,
-                                                uint32_t blocks);
+  /// What kernels of so many blocks can do, where ranks are of one process or of several.
+  static KernelReach reach_of(int ranks, uint32_t blocks, bool one_process);
 
   /// Of rank `rank` of `ranks`. Errors: unsupported, unhandled_cuda_error, out_of_memory.
   static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, int rank, int ranks);
@@ -66,9 +73,20 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   Status take_memory();
   struct Kernel final : Served {
     cuda::PlanProgram program;
+    bool exposes[2] = {};  // by space: input, output
   };
-  std::shared_ptr<Served> make(const plan::Request& request, const Prices& prices) const override;
-  uint32_t blocks_for(uint64_t bytes) const;
+  /// A buffer of a call that peers do not reach, and what stands for it.
+  struct Staged {
+    std::byte* staging = nullptr;
+    uint64_t bytes = 0;
+  };
+  std::shared_ptr<Served> make(const plan::Request& request, bool scaled,
+                               const Prices& prices) const override;
+  void set_call(const Operation& op);
+  Status expose(const Operation& op, const Kernel& kernel, Staged (&staged)[2]);
+  Result<bool> is_reached(const void* buffer) const;
+  Result<std::byte*> staging_for(int space, uint64_t bytes);
+  Status launch(const Operation& op, const Staged (&staged)[2]);
   Status follow_last(cuda::StreamHandle* stream);
 
   DeviceExecutor& executor_;
@@ -78,11 +96,14 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   cuda::PlanHost* host_ = nullptr;
   std::vector<cuda::PlanPeer> peers_;
   std::vector<std::shared_ptr<cuda::Importer::Mapping>> mappings_;
-  uint32_t most_blocks_ = 0;           // of one kernel
-  bool offered_ = false;               // kernels of peers may write to the control memory
-  uint64_t launched_ = 0;              // epochs
-  size_t lingering_ = 0;               // operations that are over before their kernels were
-  cuda::EventHandle* last_ = nullptr;  // recorded behind the last launch
+  KernelReach reach_;
+  bool one_process_ = false, one_device_ = false;  // all ranks are of
+  cuda::Block staging_[2];                         // of input and output, in one process
+  bool offered_ = false;                           // kernels of peers may write to the control memory
+  bool copies_last_ = false;                       // behind the last kernel, from a staging
+  uint64_t launched_ = 0;                          // epochs
+  size_t lingering_ = 0;                           // operations that are over before their kernels were
+  cuda::EventHandle* last_ = nullptr;              // recorded behind the last copy from a staging
   void* last_stream_ = nullptr;
   cuda::PlanArguments arguments_{};
 };

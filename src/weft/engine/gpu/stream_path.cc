@@ -9,14 +9,15 @@ namespace weft::engine {
 std::shared_ptr<const StreamPath::Served> StreamPath::find_or_make(const Call& call,
                                                                    const plan::Request& request,
                                                                    const Prices& prices) {
-  // Some ranks may have the scalar in GPU memory.
-  if (left_ || call.premultiply) return nullptr;
-  auto found = std::find_if(known_.begin(), known_.end(),
-                            [&](const auto& served) { return served->request == request; });
+  if (left_) return nullptr;
+  auto found = std::find_if(known_.begin(), known_.end(), [&](const auto& served) {
+    return served->request == request && served->scaled == call.premultiply;
+  });
   if (found == known_.end()) {
     if (known_.size() == kKnown) known_.clear();
-    auto made = make(request, prices);
+    auto made = make(request, call.premultiply, prices);
     made->request = request;
+    made->scaled = call.premultiply;
     if (!made->why_not.ok())
       log::trace("{} of {} bytes goes step by step: {}", plan::name_of(request.collective), request.bytes(),
                  made->why_not.message());

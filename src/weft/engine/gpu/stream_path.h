@@ -32,6 +32,7 @@ class StreamPath {
   /// How calls like one request are done.
   struct Served {
     plan::Request request;
+    bool scaled = false;                       // of a pre-multiplied sum
     Status why_not;                            // ok: they are served
     std::shared_ptr<const PlanTables> tables;  // of an operation without steps
     uint32_t partners = 0;                     // ranks that it cannot end without, a bit each
@@ -75,7 +76,8 @@ class StreamPath {
   StreamPath() = default;
 
  private:
-  virtual std::shared_ptr<Served> make(const plan::Request& request, const Prices& prices) const = 0;
+  virtual std::shared_ptr<Served> make(const plan::Request& request, bool scaled,
+                                       const Prices& prices) const = 0;
 
   static constexpr size_t kKnown = 64;  // requests
   std::vector<std::shared_ptr<const Served>> known_;

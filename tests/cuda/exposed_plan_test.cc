@@ -1,0 +1,339 @@
+// Collectives in one kernel that reads and writes the buffers of other ranks, on the fake driver: ranks of
+// one process with one device and with two, ranks of several processes, rows of long and short calls, and
+// what calls cost.
+#include <barrier>
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "api/processes.h"
+#include "api/ranks.h"
+#include "cuda/plan_path.h"
+
+namespace weft::testing {
+namespace {
+
+using Values = std::vector<float>;
+
+constexpr size_t kLong = 100'003;  // floats, with a part that is no multiple of 16 bytes
+
+void on_device(weftConfig_t& config) { config.device = 0; }
+
+float value(int rank, size_t i, int round) {
+  return static_cast<float>((rank + 1) * (round + 2) + static_cast<int>(i % 29));
+}
+Values given(int rank, size_t count, int round, size_t first = 0) {
+  Values v(count);
+  for (size_t i = 0; i < count; ++i) v[i] = value(rank, first + i, round);
+  return v;
+}
+Values joined(int ranks, size_t count, int round, size_t first = 0) {
+  Values all;
+  for (int r = 0; r < ranks; ++r) {
+    const Values part = given(r, count, round, first);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+Values summed(int ranks, size_t count, int round, size_t first = 0) {
+  Values sum(count);
+  for (int r = 0; r < ranks; ++r)
+    for (size_t i = 0; i < count; ++i) sum[i] += value(r, first + i, round);
+  return sum;
+}
+
+/// Calls a collective and returns what `recv` has to hold afterwards; empty where this rank gets nothing.
+Values call(int which, bool in_place, size_t count, int round, const Rank& me, DeviceArray<float>& send,
+            DeviceArray<float>& recv, weftStream_t stream) {
+  const int root = round % me.size;
+  const auto n = static_cast<size_t>(me.size), rank = static_cast<size_t>(me.rank);
+  const bool is_root = me.rank == root;
+  DeviceArray<float>& source = in_place ? recv : send;
+  const auto give = [&](size_t length, size_t at = 0) {
+    source.set(given(me.rank, length, round), at);
+    return source.data() + at;
+  };
+  switch (which) {
+    case 0:
+      EXPECT_EQ(weftAllReduce(give(count), recv.data(), count, weftFloat, weftSum, me.comm, stream), 0);
+      return summed(me.size, count, round);
+    case 1:
+      EXPECT_EQ(weftAllGather(give(count, in_place ? rank * count : 0), recv.data(), count, weftFloat,
+                              me.comm, stream),
+                0);
+      return joined(me.size, count, round);
+    case 2:
+      send.set(given(me.rank, n * count, round));
+      EXPECT_EQ(weftReduceScatter(send.data(), recv.data(), count, weftFloat, weftSum, me.comm, stream), 0);
+      return summed(me.size, count, round, rank * count);
+    case 3:
+      if (is_root || !in_place) (void)give(count);
+      EXPECT_EQ(weftBroadcast(source.data(), recv.data(), count, weftFloat, root, me.comm, stream), 0);
+      return given(root, count, round);
+    case 4:
+      EXPECT_EQ(weftReduce(give(count), recv.data(), count, weftFloat, weftSum, root, me.comm, stream), 0);
+      return is_root ? summed(me.size, count, round) : Values();
+    case 5:
+      EXPECT_EQ(weftAlltoAll(give(n * count), recv.data(), count, weftFloat, me.comm, stream), 0);
+      return joined(me.size, count, round, rank * count);
+    case 6:
+      send.set(given(me.rank, count, round));
+      EXPECT_EQ(weftGather(send.data(), recv.data(), count, weftFloat, root, me.comm, stream), 0);
+      return is_root ? joined(me.size, count, round) : Values();
+    default:
+      send.set(given(me.rank, n * count, round));
+      EXPECT_EQ(weftScatter(send.data(), recv.data(), count, weftFloat, root, me.comm, stream), 0);
+      return given(root, count, round, rank * count);
+  }
+}
+constexpr int kCollectives = 8, kAllToAll = 5;
+
+/// Long and short calls of every collective, in an order that the seed gives, on two streams.
+void call_in_a_row(Rank& me, uint64_t seed, int ordinal) {
+  std::mt19937 random(static_cast<unsigned>(seed));
+  const DeviceStream streams[] = {DeviceStream(ordinal), DeviceStream(ordinal)};
+  std::vector<std::unique_ptr<DeviceArray<float>>> arrays;
+  std::vector<std::pair<size_t, Values>> expected;
+  for (int round = 0; round < 2 * kCollectives; ++round) {
+    const bool is_long = random() % 3 != 0, in_place = random() % 2 == 0;
+    const size_t count = is_long ? kLong : 1 + random() % 300;
+    const int which = (round + static_cast<int>(seed)) % kCollectives;
+    const DeviceStream& stream = streams[random() % 2];
+    for (int side = 0; side < 2; ++side)
+      arrays.push_back(std::make_unique<DeviceArray<float>>(count * static_cast<size_t>(me.size), ordinal));
+    DeviceArray<float>&send = *arrays[arrays.size() - 2], &recv = *arrays.back();
+    Values result = call(which, in_place, count, round, me, send, recv, stream.weft());
+    // A long AlltoAll in place needs more scratch than kernels have.
+    const bool by_steps = is_long && in_place && which == kAllToAll;
+    const char* const by = !is_long ? "one_hop_kernel" : by_steps ? "direct" : "direct_kernel";
+    EXPECT_EQ(algorithm_of(me.comm), by) << which << (in_place ? " in place" : "");
+    expected.emplace_back(arrays.size() - 1, std::move(result));
+  }
+  for (const DeviceStream& stream : streams) stream.synchronize();
+  for (size_t i = 0; i < expected.size(); ++i) {
+    Values got = arrays[expected[i].first]->get();
+    got.resize(expected[i].second.size());
+    ASSERT_EQ(got, expected[i].second) << "seed " << seed << ", call " << i;
+  }
+}
+
+TEST(PlanPathExposed, LongAndShortCallsInARowAreRight) {
+  WEFT_NEED_PLAN_PATH();
+  for (const int ranks : {2, 3, 4})
+    for (uint64_t seed = 1; seed <= 3; ++seed)
+      run_ranks(
+          blocks(1, ranks), [&](Rank& me) { call_in_a_row(me, seed, 0); }, on_device);
+}
+
+TEST(PlanPathExposed, RanksOfOneProcessWithDevicesOfTheirOwnReachEachOther) {
+  WEFT_NEED_PLAN_PATH();
+  if (*cuda::Device::count() < 2) GTEST_SKIP() << "this machine has one CUDA device";
+  run_ranks(blocks(1, 2), [](Rank& me) {
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.device = me.rank;
+    weftComm_t comm;
+    WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &comm, &config));
+    Rank with_device{me.rank, me.size, comm};
+    for (uint64_t seed = 1; seed <= 2; ++seed) call_in_a_row(with_device, seed, me.rank);
+    WEFT_OK(weftCommDestroy(comm));
+  });
+}
+
+/// Peers of another process do not reach a caller's buffer: it is staged.
+TEST(PlanPathExposedOfProcessesDeathTest, StagesBuffersAndIsRight) {
+  constexpr int kNoDevice = 77;
+  const std::vector<int> statuses = run_processes(
+      blocks(1, 2),
+      [](Rank& me) {
+        if (!cuda::driver() || *cuda::Device::count() < 2) return kNoDevice;
+        if (!settings().cuda_kernel || cuda::plan_kernel_image().empty()) return kNoDevice;
+        weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+        config.device = me.rank;
+        weftComm_t comm;
+        if (weftCommSplit(me.comm, 0, me.rank, &comm, &config) != weftSuccess) return 2;
+        Rank with_device{me.rank, me.size, comm};
+        for (uint64_t seed = 1; seed <= 3; ++seed) call_in_a_row(with_device, seed, me.rank);
+        if (::testing::Test::HasFailure()) return 3;
+        return weftCommDestroy(comm) || weftCommDestroy(me.comm) ? 4 : 0;
+      },
+      200);
+  if (exited_with(statuses[0], kNoDevice)) GTEST_SKIP() << "no two CUDA devices, or no plan kernels";
+  for (const int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
+}
+
+// ---- What is not for a kernel
+
+TEST(PlanPathExposed, TheLongestGoStepByStep) {
+  WEFT_NEED_PLAN_PATH();
+  run_ranks(
+      blocks(1, 2),
+      [](Rank& me) {
+        const DeviceStream stream;
+        const size_t count = (4 << 20) / sizeof(float);
+        DeviceArray<float> send(given(me.rank, count + 1, 0)), recv(count + 1);
+        for (const bool is_longer : {false, true, false}) {
+          WEFT_OK(weftAllReduce(send.data(), recv.data(), count + is_longer, weftFloat, weftSum, me.comm,
+                                stream.weft()));
+          EXPECT_EQ(algorithm_of(me.comm) == "direct_kernel", !is_longer);
+        }
+        stream.synchronize();
+        EXPECT_EQ(recv.get(), summed(2, count + 1, 0));
+      },
+      on_device);
+}
+
+// ---- Failures
+
+/// Rank 1 has called something else: rank 0's buffers have other lengths. Nobody reads what is not there.
+TEST(PlanPathExposed, RanksThatCallSomethingElseAreToldWhat) {
+  WEFT_NEED_PLAN_PATH();
+  for (const size_t other : {size_t{16}, 2 * kLong, kLong + 1}) {
+    std::barrier both(2);
+    run_ranks(
+        blocks(1, 2),
+        [&](Rank& me) {
+          const DeviceStream stream;
+          const size_t count = me.rank == 0 ? kLong : other;
+          DeviceArray<float> data(Values(count, 1));
+          (void)weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream.weft());
+          (void)async_failure_of(me.comm);
+          const std::string sentence = weftGetLastError(me.comm);
+          EXPECT_NE(sentence.find(fmt::format("of {} float", other)), std::string::npos) << sentence;
+          EXPECT_NE(sentence.find(fmt::format("of {} float", kLong)), std::string::npos) << sentence;
+          both.arrive_and_wait();
+          (void)weftCommAbort(me.comm);
+          me.comm = nullptr;
+        },
+        [](weftConfig_t& config) {
+          config.device = 0;
+          config.timeoutSeconds = 1;
+        });
+  }
+}
+
+// ---- Pre-multiplied sums
+
+/// The bits of a communicator of host memory, from a scalar of the host on one rank and of the device on the
+/// other.
+TEST(PlanPathExposed, PreMultipliedSumsHaveTheHostsBits) {
+  WEFT_NEED_PLAN_PATH();
+  for (const size_t count : {size_t{5}, size_t{3000}}) {
+    std::vector<Values> of_host(2), of_kernel(2);
+    const auto inputs = [&](const Rank& me) {
+      Values v(count);
+      std::mt19937 random(static_cast<unsigned>(me.rank + 7));
+      for (float& x : v) x = static_cast<float>(random() % 100'000) / 7.0f - 5'000;
+      return v;
+    };
+    const auto scalar_of = [](const Rank& me) { return me.rank == 0 ? 0.3f : 1.7f; };
+    run_ranks(blocks(1, 2), [&](Rank& me) {
+      float scalar = scalar_of(me);
+      weftRedOp_t op;
+      WEFT_OK(weftRedOpCreatePreMulSum(&op, &scalar, weftFloat, weftScalarHostImmediate, me.comm));
+      const Values send = inputs(me);
+      Values& recv = of_host[static_cast<size_t>(me.rank)];
+      recv.resize(count);
+      WEFT_OK(weftAllReduce(send.data(), recv.data(), count, weftFloat, op, me.comm, nullptr));
+    });
+    run_ranks(
+        blocks(1, 2),
+        [&](Rank& me) {
+          const DeviceStream stream;
+          float scalar = scalar_of(me);
+          const DeviceArray<float> on_gpu(Values{scalar}), send(inputs(me)), recv(count);
+          weftRedOp_t op;
+          if (me.rank == 0)
+            WEFT_OK(weftRedOpCreatePreMulSum(&op, &scalar, weftFloat, weftScalarHostImmediate, me.comm));
+          else WEFT_OK(weftRedOpCreatePreMulSum(&op, on_gpu.data(), weftFloat, weftScalarDevice, me.comm));
+          WEFT_OK(weftAllReduce(send.data(), recv.data(), count, weftFloat, op, me.comm, stream.weft()));
+          EXPECT_EQ(algorithm_of(me.comm), "one_hop_kernel");
+          stream.synchronize();
+          of_kernel[static_cast<size_t>(me.rank)] = recv.get();
+          EXPECT_EQ(send.get(), inputs(me));
+        },
+        on_device);
+    for (const size_t rank : {size_t{0}, size_t{1}})
+      EXPECT_EQ(std::memcmp(of_host[rank].data(), of_kernel[rank].data(), count * sizeof(float)), 0);
+  }
+}
+
+// ---- Driver calls
+
+struct Counts {
+  uint64_t launches = 0, caller = 0, progress = 0;
+};
+
+/// Of one call of a collective, in back-to-back calls: the most of any rank.
+Counts count_calls(const FakeControls& fake, int which, size_t count, int ranks) {
+  constexpr int kCalls = 10;
+  std::barrier all(ranks);
+  std::vector<uint64_t> caller(static_cast<size_t>(ranks));
+  Counts counts;
+  run_ranks(
+      blocks(1, ranks),
+      [&](Rank& me) {
+        (void)driver().context_push((*cuda::Device::open(0))->context());  // as a program has it
+        const DeviceStream stream;
+        const size_t bytes = count * static_cast<size_t>(ranks);
+        DeviceArray<float> send(bytes), recv(bytes);
+        const auto run = [&] {
+          const auto* const from = send.data();
+          switch (which) {
+            case 0:
+              return weftAllReduce(from, recv.data(), count, weftFloat, weftSum, me.comm, stream.weft());
+            case 1: return weftAllGather(from, recv.data(), count, weftFloat, me.comm, stream.weft());
+            case 2:
+              return weftReduceScatter(from, recv.data(), count, weftFloat, weftSum, me.comm, stream.weft());
+            default: return weftBroadcast(from, recv.data(), count, weftFloat, 0, me.comm, stream.weft());
+          }
+        };
+        WEFT_OK(run());
+        stream.synchronize();
+        all.arrive_and_wait();
+        const uint64_t launches = fake.calls("cuLaunchKernel"), progress = fake.calls_of(1).work;
+        all.arrive_and_wait();
+        uint64_t least = UINT64_MAX;
+        for (int call = 0; call < kCalls; ++call) {
+          const uint64_t before = fake.calls_of(0).work;
+          WEFT_OK(run());
+          least = std::min(least, fake.calls_of(0).work - before);
+          stream.synchronize();
+        }
+        caller[static_cast<size_t>(me.rank)] = least;
+        all.arrive_and_wait();
+        if (me.rank == 0) {
+          counts.launches =
+              (fake.calls("cuLaunchKernel") - launches) / (kCalls * static_cast<uint64_t>(ranks));
+          counts.progress = fake.calls_of(1).work - progress;
+        }
+        all.arrive_and_wait();
+      },
+      on_device);
+  counts.caller = *std::max_element(caller.begin(), caller.end());
+  return counts;
+}
+
+/// One launch, and before it the argument checks, which ask for the stream's context, whether it is captured,
+/// and where two buffers are. The progress thread reads words in pinned memory.
+TEST(PlanPathExposed, ACallIsOneLaunchAndAtMostFourMoreCalls) {
+  WEFT_NEED_PLAN_PATH();
+  WEFT_NEED_FAKE(fake);
+  // Every 100 ms the progress thread asks the device of each rank whether it works.
+  constexpr uint64_t kOfQuestions = 3 * 4 * 4;
+  for (const int ranks : {2, 4})
+    for (int which = 0; which < 4; ++which)
+      for (const size_t count : {size_t{16}, kLong}) {
+        const Counts counts = count_calls(fake, which, count, ranks);
+        const std::string what = fmt::format("collective {} of {} floats, {} ranks", which, count, ranks);
+        std::printf("%-50s launches %llu, caller %llu, progress %llu of 10 calls\n", what.c_str(),
+                    static_cast<unsigned long long>(counts.launches),
+                    static_cast<unsigned long long>(counts.caller),
+                    static_cast<unsigned long long>(counts.progress));
+        EXPECT_EQ(counts.launches, 1u) << what;
+        EXPECT_LE(counts.caller, 5u) << what;
+        EXPECT_LE(counts.progress, kOfQuestions) << what;
+      }
+}
+
+}  // namespace
+}  // namespace weft::testing
