@@ -74,7 +74,7 @@ def main():
     parser.add_argument("build", type=Path)
     parser.add_argument("--seconds", type=float, default=600, help="for all together (600)")
     parser.add_argument("targets", nargs="*", help="only these")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     programs = sorted((arguments.build / "bin").glob("fuzz_*"))
     targets = [Target(arguments.build, program) for program in programs]
     if arguments.targets:

@@ -1,13 +1,15 @@
 #!/bin/bash
 # Runs the tests of a build directory: test.sh BUILD [ctest arguments]. Ends with ctest's summary, the names of skipped
 # tests, and a line "N passed, N failed" (TEST_LABEL, if set, and a colon in front). The exit code is ctest's.
+# There are two slots a core, and two more. A test that computes takes two slots, a test that mostly waits takes one: ctest's
+# property PROCESSORS says so.
 set -uo pipefail
 build=$1
 shift
 
 results=$(mktemp)
 trap 'rm -f "$results"' EXIT
-ctest --test-dir "$build" --output-on-failure --parallel "$(($(nproc) + 1))" --timeout 300 \
+ctest --test-dir "$build" --output-on-failure --parallel "$((2 * $(nproc) + 2))" --timeout 300 \
   --no-tests=error --output-junit "$results" ${CTEST_ARGUMENTS:-} "$@"
 code=$?
 

@@ -18,7 +18,7 @@ const Watched kWatched[] = {
     {"open descriptors", [](const Usage& u) { return u.descriptors; }, 2},
     {"threads", [](const Usage& u) { return u.threads; }, 1},
     {"bytes of heap", [](const Usage& u) { return u.heap_bytes; }, 2 << 20},
-    {"bytes of resident memory", [](const Usage& u) { return u.resident_bytes; }, 64 << 20},
+    {"bytes of resident memory", [](const Usage& u) { return u.resident_bytes; }, 32 << 20},
 };
 
 }  // namespace

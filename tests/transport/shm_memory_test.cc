@@ -220,6 +220,23 @@ TEST(ShmMemory, APutIntoAWindowThatWasFreedBeforeItWasMappedIsDropped) {
   });
 }
 
+// The same for a reader that has no single-copy calls: its peer has died or freed the window.
+TEST(ShmMemory, AReadOfAWindowThatIsGoneWithoutSingleCopyIsTheOwnersLoss) {
+  as_processes(2, {.cma = false}, [](Rank& self) {
+    Memory memory(Kind::window, device::kLargeWindowBytes, self.rank);
+    self.board.buffer[static_cast<size_t>(self.rank)] = *self.transport.expose(memory.data(), 64);
+    memory.release();
+    self.meet();
+    const int peer = 1 - self.rank;
+    std::byte into[64];
+    const Status read =
+        self.transport.read(peer, self.board.buffer[static_cast<size_t>(peer)], 0, into, sizeof into);
+    EXPECT_EQ(read.code(), Code::remote_error) << read.message();
+    EXPECT_NE(read.message().find("rank " + std::to_string(peer)), std::string::npos) << read.message();
+    self.meet();
+  });
+}
+
 TEST(ShmMemory, NothingCanBePutToo) {
   for (const bool cma : {true, false}) {
     as_both(2, {.cma = cma}, [](Rank& self) {

@@ -266,6 +266,8 @@ Status ShmTransport::read(int rank, const RemoteBuffer& target, uint64_t offset,
     device::copy(into, static_cast<const std::byte*>(mapped) + offset, bytes);
   } else if (peer.memory.single_copy()) {
     WEFT_TRY(peer.memory.read(target, offset, into, bytes));
+  } else if (shm::is_window(target)) {
+    return peer.memory.why_unmapped(target);
   } else {
     return fail(Code::unsupported, "the memory of rank {} cannot be read: single-copy calls are {}", rank,
                 cma_ ? "forbidden by the kernel" : "switched off");

@@ -47,6 +47,11 @@ MappedBuffer PeerMemory::map(const RemoteBuffer& buffer) {
   return {address, mapped_.front().segment};
 }
 
+Result<device::Segment> PeerMemory::open(const Keys& keys) const {
+  return device::Segment::open(
+      pid_, {.inode = keys.inode, .bytes = keys.segment_bytes, .fd = static_cast<int32_t>(keys.fd)});
+}
+
 void* PeerMemory::find(const RemoteBuffer& buffer) {
   if (same_process_) return reinterpret_cast<void*>(buffer.address);
   const auto keys = buffer.keys.as<Keys>();
@@ -54,8 +59,7 @@ void* PeerMemory::find(const RemoteBuffer& buffer) {
   auto found =
       std::find_if(mapped_.begin(), mapped_.end(), [&](const Mapped& m) { return m.serial == keys.serial; });
   if (found == mapped_.end()) {
-    Result<device::Segment> segment = device::Segment::open(
-        pid_, {.inode = keys.inode, .bytes = keys.segment_bytes, .fd = static_cast<int32_t>(keys.fd)});
+    Result<device::Segment> segment = open(keys);
     if (!segment) return nullptr;
     if (mapped_.size() == kMappedSegments) mapped_.pop_back();
     found = mapped_.insert(mapped_.end(),
@@ -65,6 +69,13 @@ void* PeerMemory::find(const RemoteBuffer& buffer) {
   const device::Segment& segment = *mapped_.front().segment;
   if (keys.offset > segment.bytes() || buffer.bytes > segment.bytes() - keys.offset) return nullptr;
   return segment.data() + keys.offset;
+}
+
+Status PeerMemory::why_unmapped(const RemoteBuffer& window) const {
+  const Result<device::Segment> segment = open(window.keys.as<Keys>());
+  if (!segment) return segment.status().in(fmt::format("the shared memory of rank {}", rank_));
+  return fail(Code::protocol_error, "a buffer of rank {} does not lie in the shared memory that it names",
+              rank_);
 }
 
 Status PeerMemory::read(const RemoteBuffer& from, uint64_t offset, void* into, size_t bytes) {

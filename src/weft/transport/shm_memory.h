@@ -52,6 +52,8 @@ class PeerMemory {
   /// gone. find()'s pointer is valid until the next call; map()'s as long as its mapping.
   void* find(const RemoteBuffer& buffer);
   MappedBuffer map(const RemoteBuffer& buffer);
+  /// Why find() has no pointer to a window: remote_error if its owner or the window is gone.
+  Status why_unmapped(const RemoteBuffer& window) const;
 
   /// Copy between own memory and `offset` of the peer's buffer, which need not be mapped. remote_error,
   /// naming the rank, if it is gone.
@@ -65,6 +67,7 @@ class PeerMemory {
   };
   enum class Direction { read, write };
 
+  Result<device::Segment> open(const Keys& keys) const;
   Status transfer(Direction direction, const RemoteBuffer& buffer, uint64_t offset, void* own, size_t bytes);
   Status explain(int error, Direction direction, uint64_t address, size_t bytes) const;
 

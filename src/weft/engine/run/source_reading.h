@@ -20,8 +20,9 @@ namespace weft::engine {
 
 class SourceReading {
  public:
-  SourceReading(uint32_t region, std::unique_ptr<transport::Reading> reading)
-      : region_(region), reading_(std::move(reading)) {}
+  /// `clock` gives nanoseconds, for tests another time than the real one.
+  SourceReading(uint32_t region, std::unique_ptr<transport::Reading> reading, int64_t (*clock)() = now_ns)
+      : region_(region), reading_(std::move(reading)), clock_(clock) {}
 
   uint32_t region() const { return region_; }
   uint64_t piece() const { return reading_->piece(); }
@@ -35,7 +36,7 @@ class SourceReading {
       return true;
     }
     if (!relied_on_) return true;
-    const int64_t now = now_ns();
+    const int64_t now = clock_();
     if (waiting_ns_ == 0) waiting_ns_ = now;
     relied_on_ = now - waiting_ns_ < kPatienceNs;
     return !relied_on_;
@@ -43,7 +44,7 @@ class SourceReading {
 
   /// The next piece: where it has been brought, or read into `bounce`. Good until finish().
   Result<const std::byte*> start(void* bounce) {
-    started_ns_ = now_ns();
+    started_ns_ = clock_();
     const std::byte* const there = goes_alone() ? nullptr : reading_->ready();
     brought_ = there != nullptr;
     if (brought_) return there;
@@ -52,7 +53,7 @@ class SourceReading {
   }
   /// The piece of start() has been used, with those of so many readings `together`.
   void finish(int together) {
-    const int64_t took_ns = (now_ns() - started_ns_) / together;
+    const int64_t took_ns = (clock_() - started_ns_) / together;
     const int64_t both_ns = took_ns + (brought_ ? reading_->bringing_ns() : 0);
     if (!brought_) alone_ns_ = std::clamp<int64_t>(took_ns, 1, alone_ns_);
     reading_->take();
@@ -77,6 +78,7 @@ class SourceReading {
 
   uint32_t region_;  // number in Plan::regions
   std::unique_ptr<transport::Reading> reading_;
+  int64_t (*clock_)();
   bool relied_on_ = true;
   bool brought_ = false;
   int64_t waiting_ns_ = 0;  // since when the piece is waited for; 0: it is not
