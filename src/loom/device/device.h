@@ -29,6 +29,8 @@ class Device {
 
   /// "CUDA device 0 (NVIDIA H100, compute capability 9.0)": what sentences call it.
   virtual const std::string& describe() const = 0;
+  /// Whether the host reads and writes its memory as its own.
+  virtual bool is_host() const { return false; }
   virtual Result<MemoryState> memory() const = 0;
   /// Memory of the device, its content undefined. It must not outlive the device. Errors: out_of_memory,
   /// which says what there is; invalid_argument for no bytes.

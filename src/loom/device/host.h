@@ -17,6 +17,7 @@ class Host final : public Device {
   explicit Host(Queues queues = Queues::at_once) : queues_(queues) {}
 
   const std::string& describe() const override;
+  bool is_host() const override { return true; }
   Result<MemoryState> memory() const override;
   Result<Memory> allocate(int64_t bytes) override;
   Result<Memory> allocate_pinned(int64_t bytes) override { return allocate(bytes); }

@@ -10,6 +10,7 @@ namespace loom::device {
 Result<Transfer> Transfer::create(Device& device, Queue& queue, int64_t buffer_bytes) {
   LOOM_TRY(at_least_one("the bytes of a buffer", buffer_bytes));
   Transfer transfer(queue);
+  if (device.is_host()) return transfer;
   for (Buffer& buffer : transfer.buffers_) {
     Result<Memory> memory = device.allocate_pinned(buffer_bytes);
     if (!memory.ok()) return memory.status();
@@ -28,6 +29,10 @@ Transfer::~Transfer() {
 
 Status Transfer::upload(void* to, int64_t bytes, const Source& source) {
   const int64_t most = buffers_[0].memory.bytes();
+  if (most == 0) {
+    LOOM_TRY(queue_->drain());
+    return bytes == 0 ? Status() : source(0, {static_cast<std::byte*>(to), static_cast<size_t>(bytes)});
+  }
   for (int64_t offset = 0, turn = 0; offset < bytes; offset += most, ++turn) {
     const int64_t piece = std::min(most, bytes - offset);
     const Buffer& buffer = buffers_[turn % 2];
@@ -40,7 +45,13 @@ Status Transfer::upload(void* to, int64_t bytes, const Source& source) {
 }
 
 Status Transfer::download(const void* from, int64_t bytes, const Sink& sink) {
-  const int64_t most = buffers_[0].memory.bytes(), pieces = (bytes + most - 1) / most;
+  const int64_t most = buffers_[0].memory.bytes();
+  if (most == 0) {
+    LOOM_TRY(queue_->drain());
+    const std::span all(static_cast<const std::byte*>(from), static_cast<size_t>(bytes));
+    return bytes == 0 ? Status() : sink(0, all);
+  }
+  const int64_t pieces = (bytes + most - 1) / most;
   const auto length = [&](int64_t piece) { return std::min(most, bytes - piece * most); };
   for (int64_t piece = 0; piece <= pieces; ++piece) {
     if (piece < pieces) {  // while the sink has the one before

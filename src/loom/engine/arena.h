@@ -1,5 +1,6 @@
 // Arena: memory that ranks communicate from: reached by peers of the node without a copy, and registered with
-// communicators. The buffers of a rank's steps live in one, and what goes another way, in a smaller one.
+// communicators. The buffers of a rank's steps live in one, on the device that it computes on. What goes
+// another way lives in a smaller one, of the host.
 //
 // Thread safety: one thread.
 #pragma once
@@ -13,35 +14,41 @@
 #include <vector>
 
 #include "base/status.h"
+#include "device/memory.h"
 
 namespace loom::engine {
 
 class Groups;
+class RankDevice;
 
 class Arena {
  public:
-  /// For all groups; all bytes are zeros. A collective of all ranks. Errors: out_of_memory (also where the
-  /// ranks of a machine together need more than it has, and then on all ranks), communication_error.
-  static Result<Arena> create(int64_t bytes, const Groups& groups);
+  /// For all groups that move it; all bytes are zeros. A collective of all ranks. Errors: out_of_memory (also
+  /// where the ranks of a machine together need more than it has, and then on all ranks),
+  /// communication_error.
+  static Result<Arena> create(int64_t bytes, const Groups& groups, RankDevice& device);
   /// For these communicators, which must outlive it; those that are nullptr are none. Bytes are undefined. No
   /// collective. Errors: out_of_memory, communication_error.
   static Result<Arena> create(int64_t bytes, std::span<const weftComm_t> comms);
-  Arena(Arena&& other) noexcept;
-  Arena& operator=(Arena&& other) noexcept;
+  Arena(Arena&& other) noexcept = default;
+  Arena& operator=(Arena&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    std::swap(handles_, other.handles_);
+    return *this;
+  }
   ~Arena();
 
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return memory_.data(); }
   template <typename T>
   T* as() const {
-    return reinterpret_cast<T*>(data_);
+    return memory_.as<T>();
   }
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return memory_.bytes(); }
 
  private:
-  Arena() = default;
-  Status enroll(weftComm_t comm);
-  std::byte* data_ = nullptr;
-  int64_t bytes_ = 0;
+  explicit Arena(device::Memory memory) : memory_(std::move(memory)) {}
+  Status enroll(std::span<const weftComm_t> comms);
+  device::Memory memory_;
   std::vector<std::pair<weftComm_t, void*>> handles_;
 };
 

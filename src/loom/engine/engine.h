@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/groups.h"
+#include "engine/where.h"
 #include "format/flat_shards.h"
 #include "format/safetensors_reader.h"
 #include "ops/operators.h"
@@ -46,10 +47,13 @@ struct StepResult {
   bool skipped = false;
   double begin_us = 0;  // by this host's steady clock
   double seconds = 0;
-  double exposed_seconds = 0;  // in which this rank waited for communication, or the tier
-  double met_seconds = 0;      // of these, for what ranks tell each other at the norm
-  bool stop = false;           // a rank wants to end the run; the same on all
-  /// Part of the time until the norm is known in which a rank does not compute: the mean over all ranks.
+  /// In which this rank waited for communication, or the tier. On a GPU only for what ranks tell each other:
+  /// the host cannot tell for what a GPU waits.
+  double exposed_seconds = 0;
+  double met_seconds = 0;  // of these, for what ranks tell each other at the norm
+  bool stop = false;       // a rank wants to end the run; the same on all
+  /// Part of the time until the norm is known in which a rank does not compute: the mean over all ranks. On a
+  /// GPU waiting for a peer counts as computing.
   double bubble = 0;
 };
 
@@ -73,18 +77,13 @@ bool has_moments(const StateReaders& readers);
 /// What is done in place of the operators of an instruction that computes; see Engine::stand_in().
 using StandIn = std::function<void(const program::Instruction&)>;
 
-/// Where a rank computes.
-struct Where {
-  int threads = 1;  // of the CPUs, which do on a GPU what is the host's
-  int gpu = -1;     // the GPU's number; -1: on CPUs
-};
-
 class Engine {
  public:
   /// Plans memory and allocates all of it. `groups` must outlive the engine, and have the same GPU. What the
-  /// job offloads goes to a file in `tier_folder` ("": TMPDIR, or /var/tmp). Errors: invalid_argument (the
-  /// job, or a job of other groups, or a tier that is memory itself), out_of_memory, communication_error,
-  /// disk_full, not_found; unsupported on a GPU.
+  /// job offloads goes to a file in `tier_folder` ("": TMPDIR, or /var/tmp), or of a GPU to pinned memory.
+  /// Errors: invalid_argument (the job, or a job of other groups, or a tier that is memory itself),
+  /// out_of_memory, communication_error, disk_full, not_found; unsupported (no driver, cuBLASLt or kernels
+  /// for that GPU).
   static Result<std::unique_ptr<Engine>> create(const program::Job& job, const Groups& groups,
                                                 const Where& where, const std::string& tier_folder = "");
   virtual ~Engine() = default;
@@ -99,8 +98,9 @@ class Engine {
   /// Bytes of the arena, and of workers' scratch.
   virtual int64_t memory_bytes() const = 0;
   /// The arena itself, for those who look at what of it is used (engine/painted.h). Its state lives there.
+  /// Empty on a GPU, whose memory the host does not reach.
   virtual std::span<std::byte> arena() = 0;
-  /// Of each instruction of the last step, in µs from its beginning.
+  /// Of each instruction of the last step, in µs from its beginning. On a GPU: when the host queued it.
   std::span<const program::Interval> timeline() const { return timeline_; }
 
   /// Whether this rank has a part of the unit's state.
@@ -132,7 +132,8 @@ class Engine {
 
   /// For benchmarks of schedules and messages: from now on, whatever computes a unit (program::is_compute)
   /// calls `stand_in` instead of operators. All else is as ever: the order, what is sent and waited for, sums
-  /// and the optimizer. What a program leaves uncomputed keeps its bytes, and losses are 0.
+  /// and the optimizer. What a program leaves uncomputed keeps its bytes, and losses are 0. On CPUs only: a
+  /// GPU's engine refuses the next step.
   void stand_in(StandIn stand_in) { stand_in_ = std::move(stand_in); }
 
   /// When the loss or the norm is not finite nothing is changed: an fp16 job says that it has skipped the

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "engine/gpu_lanes.h"
 #include "engine/model_collector.h"
 #include "engine/weft_call.h"
 #include "ops/gemm.h"
@@ -15,6 +16,7 @@ namespace {
 
 using program::Instruction;
 using program::Op;
+using Kind = program::GroupKind;
 
 double seconds_between(std::chrono::steady_clock::time_point begin,
                        std::chrono::steady_clock::time_point end) {
@@ -24,16 +26,15 @@ double seconds_between(std::chrono::steady_clock::time_point begin,
 }  // namespace
 
 template <typename T>
-Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads)
+Executor<T>::Executor(const program::Job& job, const Groups& groups, std::unique_ptr<RankDevice> device)
     : groups_(groups),
-      workers_(threads),
+      device_(std::move(device)),
       tensor_{job.tensor_degree, groups.coordinates().tensor},
-      context_{job_, groups_, units_, whole_units_, workers_, tensor_},
+      context_{job_, groups_, units_, whole_units_, *device_, tensor_},
       sizes_(job.recipe_sizes(tensor_.rank)),
       recipes_(job.spec, sizes_),
-      runner_(job.spec, job.share(tensor_.rank)),
-      layout_(job.spec, sizes_),
-      arrays_(static_cast<size_t>(job.microbatches)),
+      runner_(job.spec, job.share(tensor_.rank), device_->table<T>()),
+      batches_(job_, model::BatchLayout(job.spec, sizes_, device_->on_gpu()), window_),
       state_(context_) {
   job_ = job;
   units_ = job.held_units(tensor_.rank);
@@ -42,28 +43,97 @@ Executor<T>::Executor(const program::Job& job, const Groups& groups, int threads
 
 template <typename T>
 Status Executor<T>::prepare(const std::string& tier_folder) {
-  for_workers(workers_, ops::prepare_thread);  // or a late one would allocate in whatever step it first works
+  // Or a late one would allocate in whatever step it first works.
+  for_workers(device_->workers(), ops::prepare_thread);
   LOOM_TRY(plan(program::Purpose::step, "a step", training_, memory_));
   LOOM_TRY(plan(program::Purpose::evaluation, "an evaluation", evaluation_, evaluation_memory_));
   LOOM_TRY(plan(program::Purpose::logits, "logits", logits_, logits_memory_));
-  const int64_t planned = std::max({memory_.bytes, evaluation_memory_.bytes, logits_memory_.bytes});
-  end_ = std::make_unique<StepEnd<T>>(context_, state_, training_.stage);
-  Result<Arena> arena = Arena::create(planned + end_->bytes(), groups_);
-  LOOM_TRY(arena.status());
-  arena_ = std::make_unique<Arena>(arena.take());
-  end_->take_memory(arena_->data() + planned);
-  LOOM_TRY(lanes_.create(training_, tier_folder, memory_.tier_bytes));
   for (const model::Recipe* recipe :
        {&recipes_.embedding, &recipes_.block, &recipes_.loss, &recipes_.evaluation, &recipes_.logits})
     exchanged_.resize(std::max(exchanged_.size(), recipe->arrays.size()));
   timeline_.resize(training_.instructions.size());
-  state_.find(training_, memory_, arena_->data());
+  const Status made = make_memory(tier_folder);
+  if (!device_->on_gpu()) return made;
+  LOOM_TRY(groups_.agree(made));
+  return prepare_gpu();
+}
+
+template <typename T>
+Status Executor<T>::make_memory(const std::string& tier_folder) {
+  const bool on_gpu = device_->on_gpu();
+  const int64_t planned = std::max({memory_.bytes, evaluation_memory_.bytes, logits_memory_.bytes}),
+                logits = on_gpu ? job_.spec.outputs() * static_cast<int64_t>(sizeof(float)) : 0;
+  end_ = std::make_unique<StepEnd<T>>(context_, state_, window_, training_.stage);
+  Result<Arena> arena = Arena::create(planned + end_->bytes() + logits, groups_, *device_);
+  LOOM_TRY(arena.status());
+  arena_ = std::make_unique<Arena>(arena.take());
   const auto persistent = [&](program::BufferId buffer) {
-    return arena_->data() + memory_.offset[static_cast<size_t>(buffer)];
+    return HostWindow::Part{arena_->data() + memory_.offset[static_cast<size_t>(buffer)],
+                            training_.buffers[static_cast<size_t>(buffer)].bytes};
   };
-  batch_ = reinterpret_cast<int32_t*>(persistent(training_.batch));
-  token_losses_ = reinterpret_cast<double*>(persistent(training_.losses));
+  const auto norm = std::ranges::find(training_.instructions, Op::norm, &Instruction::op);
+  const HostWindow::Part batch = persistent(training_.batch), losses = persistent(training_.losses),
+                         norms = persistent(norm->buffer(Role::norms)),
+                         told{arena_->data() + planned, end_->told_bytes()},
+                         row{told.there + end_->bytes(), logits};
+  LOOM_TRY(window_.open(*device_, std::array{batch, losses, norms, told, row}));
+  batches_.take_memory(batch.there);
+  token_losses_ = reinterpret_cast<double*>(losses.there);
+  row_logits_ = reinterpret_cast<float*>(row.there);
+  end_->take_memory(told.there, token_losses_);
+  state_.find(training_, memory_, arena_->data());
+  if (on_gpu) {
+    auto lanes = std::make_unique<GpuLanes>(*device_);
+    LOOM_TRY(lanes->create(training_, memory_.tier_bytes));
+    lanes_ = std::move(lanes);
+  } else {
+    auto lanes = std::make_unique<HostLanes>();
+    LOOM_TRY(lanes->create(training_, tier_folder, memory_.tier_bytes));
+    lanes_ = std::move(lanes);
+  }
   return {};
+}
+
+/// Ranks take over choices of products from rank 0, and tensor ranks from the first of their group. Tensor
+/// ranks must compute the gradients of what all of them hold with the same bits, or their copies would part.
+/// Others may differ, but then the same job would give other bits in another run. In strict order the choice
+/// is the library's first, on each rank.
+template <typename T>
+Status Executor<T>::prepare_gpu() {
+  const StepSettings settings;
+  bool done = false;
+  const auto compute_once = [&](bool now) -> Status {
+    if (!now || std::exchange(done, true)) return {};
+    LOOM_TRY(compute_all({.program = training_, .memory = memory_, .progress = {.settings = &settings}}));
+    LOOM_TRY(compute_all({.program = evaluation_, .memory = evaluation_memory_}));
+    LOOM_TRY(
+        compute_all({.program = logits_, .memory = logits_memory_, .logits_row = 0, .logits = row_logits_}));
+    return state_.after_load(true);
+  };
+  if (!job_.strict) {
+    LOOM_TRY(groups_.agree(compute_once(groups_.rank() == 0)));
+    for (const auto& [comm, next] :
+         {std::pair(groups_.world(), tensor_.rank == 0), {groups_.tensor(), true}}) {
+      const Result<std::string> choices = groups_.of_first(device_->choices(), comm);
+      LOOM_TRY(choices.status());
+      if (!done) LOOM_TRY(device_->adopt(*choices));
+      LOOM_TRY(groups_.agree(compute_once(next)));
+    }
+  }
+  LOOM_TRY(groups_.agree(compute_once(true)));
+  device_->queue().fill(arena_->data(), std::byte(0), arena_->bytes());
+  return device_->end_preparing();
+}
+
+template <typename T>
+Status Executor<T>::compute_all(Run run) {
+  batches_.begin(run.logits_row);
+  for (const Instruction& i : run.program.instructions) {
+    if (program::is_compute(i.op)) compute(run, i);
+    else if (i.op == Op::accumulate || i.op == Op::step) LOOM_TRY(execute(run, i));
+    else if (i.op == Op::norm) end_->queue_squares(at<double>(run, i, Role::norms));
+  }
+  return device_->queue().drain();
 }
 
 /// Makes and verifies the programs of all stages, and keeps this rank's.
@@ -81,7 +151,7 @@ Status Executor<T>::plan(program::Purpose purpose, const char* what, program::Pr
 template <typename T>
 model::Pass Executor<T>::pass_of(const Run& run, const Instruction& i) {
   model::Pass pass;
-  pass.context = workers_;
+  pass.context = device_->context();
   pass.spec = &job_.spec;
   pass.batch = job_.batch;
   pass.tokens = job_.tokens;
@@ -91,23 +161,10 @@ model::Pass Executor<T>::pass_of(const Run& run, const Instruction& i) {
     pass.step = run.progress.settings->step;
   }
   // What is not declared may be on its way yet, and on a stage where nothing is declared never comes.
-  if (i.buffer(Role::batch) >= 0) pass.arrays = arrays_of(run, i.microbatch);
+  if (i.buffer(Role::batch) >= 0) pass.arrays = batches_.arrays(i.microbatch);
   pass.first_sample = static_cast<uint64_t>(
       program::microbatch_number(job_, groups_.group(), groups_.member(), i.microbatch) * job_.batch);
   return pass;
-}
-
-/// Made once a run, as soon as tokens and targets are here.
-template <typename T>
-const model::BatchArrays& Executor<T>::arrays_of(const Run& run, int microbatch) {
-  std::optional<model::BatchArrays>& arrays = arrays_[static_cast<size_t>(microbatch)];
-  if (!arrays) {
-    std::byte* const memory =
-        reinterpret_cast<std::byte*>(batch_ + 2 * job_.microbatches * rows()) + microbatch * layout_.bytes();
-    arrays =
-        layout_.fill(tokens(microbatch).data(), targets(microbatch).data(), run.logits_row, memory, memory);
-  }
-  return *arrays;
 }
 
 /// Nobody else knows of a failure here, but of a loss that is no number, which all ranks learn together.
@@ -126,28 +183,28 @@ Status Executor<T>::run_all(Run& run) {
   const auto begin = progress.begin = Clock::now();
   const bool traced = progress.settings != nullptr;
   progress.result.begin_us = std::chrono::duration<double, std::micro>(begin.time_since_epoch()).count();
-  lanes_.take_waited_seconds();
-  std::ranges::fill(arrays_, std::nullopt);
+  lanes_->take_waited_seconds();
+  batches_.begin(run.logits_row);
   for (size_t i = 0; i < run.program.instructions.size(); ++i) {
     const Instruction& instruction = run.program.instructions[i];
-    LOOM_TRY(lanes_.wait_before(run.program, instruction));
+    LOOM_TRY(lanes_->wait_before(run.program, instruction));
     const auto issued = Clock::now();
     if (program::is_offloading(instruction.op)) {
       const program::BufferId stored = instruction.buffer(Role::stored);
-      lanes_.move(i, instruction, run.memory.offset[static_cast<size_t>(stored)],
-                  at(run, instruction.buffer(Role::resident)),
-                  run.program.buffers[static_cast<size_t>(stored)].bytes);
+      lanes_->move(i, instruction, run.memory.offset[static_cast<size_t>(stored)],
+                   at(run, instruction.buffer(Role::resident)),
+                   run.program.buffers[static_cast<size_t>(stored)].bytes);
     } else {
       LOOM_TRY(execute(run, instruction));
     }
-    if (instruction.lane > 0) LOOM_TRY(lanes_.note_issued(i, instruction));
+    if (instruction.lane > 0) LOOM_TRY(lanes_->note_issued(i, instruction));
     const auto done = Clock::now();
     if (instruction.lane == 0) progress.busy_seconds += seconds_between(issued, done);
     if (traced) timeline_[i] = {seconds_between(begin, issued) * 1e6, seconds_between(begin, done) * 1e6};
   }
-  LOOM_TRY(lanes_.wait_all());
-  workers_.level_scratch();
-  progress.result.exposed_seconds += lanes_.take_waited_seconds();
+  LOOM_TRY(lanes_->wait_all());
+  device_->workers().level_scratch();
+  progress.result.exposed_seconds += lanes_->take_waited_seconds();
   progress.result.seconds = progress.seconds();
   return {};
 }
@@ -161,7 +218,8 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
     case Op::evaluate:
     case Op::logits:
     case Op::backward:
-      LOOM_TRY(check_targets(instruction));
+      if (instruction.first == 0 && (instruction.op == Op::loss || instruction.op == Op::evaluate))
+        LOOM_TRY(batches_.check_targets(instruction.microbatch));
       compute(run, instruction);
       return {};
     case Op::gather:
@@ -179,7 +237,7 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
     case Op::accumulate: {
       A* sum = at<A>(run, instruction, Role::shard);
       const int64_t bytes = run.program.buffers[static_cast<size_t>(instruction.buffer(Role::shard))].bytes;
-      ops::operators<T>().add(workers_, sum, at<A>(run, instruction, Role::partial), sum,
+      device_->table<T>().add(device_->context(), sum, at<A>(run, instruction, Role::partial), sum,
                               bytes / static_cast<int64_t>(sizeof(A)));
       return {};
     }
@@ -204,9 +262,9 @@ model::Bound<T> Executor<T>::bind(Run& run, const Instruction& i) {
   bound.give(Given::input, at<T>(run, i, Role::input));
   bound.give(Given::output, at<T>(run, i, Role::output));
   bound.give(Given::derivative, at<T>(run, i, Role::derivative));
-  bound.give(Given::tokens, tokens(i.microbatch).data());
-  bound.give(Given::targets, targets(i.microbatch).data());
-  bound.give(Given::losses, token_losses_ + i.microbatch * rows());
+  bound.give(Given::tokens, batches_.tokens_there(i.microbatch));
+  bound.give(Given::targets, batches_.targets_there(i.microbatch));
+  bound.give(Given::losses, token_losses_ + i.microbatch * job_.batch * job_.tokens);
   bound.give(Given::right, end_->right());
   bound.give(Given::logits, run.logits);
   bound.exchanged = exchanged_.data();
@@ -232,38 +290,22 @@ void Executor<T>::compute(Run& run, const Instruction& i) {
   const auto first = static_cast<size_t>(i.first), last = static_cast<size_t>(i.last);
   runner_.run(pass_of(run, i), units_[static_cast<size_t>(i.unit)], recipe,
               std::span(steps).subspan(first, last - first), bind(run, i));
-  if ((i.op == Op::loss || i.op == Op::evaluate) && last == steps.size())
-    end_->note_loss(i.microbatch, token_losses_ + i.microbatch * rows(), rows());
-}
-
-/// The head picks as many rows as the job says; more than that would be left out without a word.
-template <typename T>
-Status Executor<T>::check_targets(const Instruction& i) {
-  if (job_.spec.task != model::Task::masked || job_.targets == 0 || i.first != 0 ||
-      (i.op != Op::loss && i.op != Op::evaluate))
-    return {};
-  const std::span<int32_t> all = targets(i.microbatch);
-  const int64_t count = std::count_if(all.begin(), all.end(), [](int32_t target) { return target >= 0; });
-  if (count <= job_.batch * job_.targets) return {};
-  return fail(Code::invalid_argument,
-              "microbatch {} has {} targets, but the job has {} of each of {} sequences", i.microbatch, count,
-              job_.targets, job_.batch);
 }
 
 template <typename T>
 Status Executor<T>::communicate(Run& run, const Instruction& i) {
   const size_t shard = static_cast<size_t>(job_.shard(units_[i.unit]));
-  const weftStream_t stream = lanes_.stream(i);
+  const weftStream_t stream = lanes_->stream(i);
   switch (i.op) {
     case Op::gather:
       return from_weft(weftAllGather(at<T>(run, i, Role::shard), at<T>(run, i, Role::parameters), shard,
-                                     kWeftType<T>, groups_.partition(), stream));
+                                     kWeftType<T>, groups_.moving(Kind::partition), stream));
     case Op::reduce_scatter:
       return from_weft(weftReduceScatter(at<A>(run, i, Role::gradient), at<A>(run, i, Role::shard), shard,
-                                         weftFloat32, weftSum, groups_.partition(), stream));
+                                         weftFloat32, weftSum, groups_.moving(Kind::partition), stream));
     default: {
       A* sum = at<A>(run, i, Role::shard);
-      const weftComm_t comm = i.op == Op::tie ? groups_.ends() : groups_.replication();
+      const weftComm_t comm = groups_.moving(i.op == Op::tie ? Kind::ends : Kind::replication);
       return from_weft(weftAllReduce(sum, sum, shard, weftFloat32, weftSum, comm, stream));
     }
   }
@@ -271,11 +313,11 @@ Status Executor<T>::communicate(Run& run, const Instruction& i) {
 
 template <typename T>
 Status Executor<T>::transfer(Run& run, const Instruction& i) {
-  const weftStream_t stream = lanes_.stream(i);
+  const weftStream_t stream = lanes_->stream(i);
   const size_t count = static_cast<size_t>(job_.rows() * job_.spec.width);
   const bool on = i.op == Op::send || i.op == Op::receive;  // to later stages
   T* data = at<T>(run, i, on ? Role::output : Role::derivative);
-  const weftComm_t comm = on ? groups_.pipeline() : groups_.pipeline_back();
+  const weftComm_t comm = on ? groups_.moving(Kind::pipeline) : groups_.pipeline_back();
   if (i.op == Op::send || i.op == Op::send_back)
     return from_weft(weftSend(data, count, kWeftType<T>, i.peer, comm, stream));
   return from_weft(weftRecv(data, count, kWeftType<T>, i.peer, comm, stream));
@@ -284,13 +326,14 @@ Status Executor<T>::transfer(Run& run, const Instruction& i) {
 template <typename T>
 Status Executor<T>::exchange(Run& run, const Instruction& i) {
   constexpr weftDataType_t kType = kWeftType<T>;
-  const weftComm_t tensor = groups_.tensor();
-  const weftStream_t stream = lanes_.stream(i);
+  const weftComm_t tensor = groups_.moving(Kind::tensor);
+  const weftStream_t stream = lanes_->stream(i);
   const auto bytes = [&](Role role) {
     return static_cast<size_t>(run.program.buffers[static_cast<size_t>(i.buffer(role))].bytes);
   };
   T *from = at<T>(run, i, Role::input), *to = at<T>(run, i, Role::output);
-  if (i.buffer(Role::batch) >= 0) return gather_batch(stream);
+  if (i.buffer(Role::batch) >= 0)  // the host derives arrays from all of it
+    return batches_.gather(tensor_.rank, groups_.tensor(), device_->on_gpu() ? nullptr : stream);
   switch (i.op) {
     case Op::tensor_gather:  // rows or numbers: bytes, whatever they are
       return from_weft(weftAllGather(from, to, bytes(Role::output) / static_cast<size_t>(job_.tensor_degree),
@@ -313,18 +356,7 @@ Status Executor<T>::sum_gradients(Run& run, const Instruction& i) {
   for (const Range& range : state_.of(i.unit).of_rows)
     LOOM_TRY_WEFT(weftAllReduce(gradient + range.begin, gradient + range.begin,
                                 static_cast<size_t>(range.end - range.begin), weftFloat32, weftSum,
-                                groups_.tensor(), lanes_.stream(i)));
-  return {};
-}
-
-/// Tokens and targets of each microbatch, in place.
-template <typename T>
-Status Executor<T>::gather_batch(weftStream_t stream) {
-  const int64_t part = rows() / job_.tensor_degree;
-  for (int m = 0; m < job_.microbatches; ++m)
-    for (const std::span<int32_t> all : {tokens(m), targets(m)})
-      LOOM_TRY_WEFT(weftAllGather(all.data() + tensor_.rank * part, all.data(), static_cast<size_t>(part),
-                                  weftInt32, groups_.tensor(), stream));
+                                groups_.moving(Kind::tensor), lanes_->stream(i)));
   return {};
 }
 
@@ -355,6 +387,9 @@ Status Executor<T>::share_logits(std::vector<float>& logits) const {
 
 template <typename T>
 Result<StepResult> Executor<T>::step(const StepSettings& settings) {
+  if (stand_in_ && device_->on_gpu())
+    return fail(Code::unsupported, "what stands in for computing runs on CPUs, not on {}",
+                device_->device().describe());
   Run run{.program = training_, .memory = memory_};
   run.progress.settings = &settings;
   LOOM_TRY(this->run(run));
@@ -364,18 +399,27 @@ Result<StepResult> Executor<T>::step(const StepSettings& settings) {
 template <typename T>
 Result<double> Executor<T>::evaluate() {
   Run run{.program = evaluation_, .memory = evaluation_memory_};
-  *end_->right() = 0;
+  end_->clear_right();
   LOOM_TRY(this->run(run));
   return end_->mean_loss(right_);
 }
 
 template <typename T>
 Result<std::vector<float>> Executor<T>::logits(int64_t row) {
-  if (row < 0 || row >= rows())
-    return fail(Code::invalid_argument, "row {} is not one of the {} of a microbatch", row, rows());
+  if (const int64_t rows = job_.batch * job_.tokens; row < 0 || row >= rows)
+    return fail(Code::invalid_argument, "row {} is not one of the {} of a microbatch", row, rows);
   std::vector<float> values(static_cast<size_t>(job_.spec.outputs()));
-  Run run{.program = logits_, .memory = logits_memory_, .logits_row = row, .logits = values.data()};
+  const bool on_gpu = device_->on_gpu();
+  Run run{.program = logits_,
+          .memory = logits_memory_,
+          .logits_row = row,
+          .logits = on_gpu ? row_logits_ : values.data()};
   LOOM_TRY(this->run(run));
+  if (on_gpu) {
+    window_.download(row_logits_, static_cast<int64_t>(values.size() * sizeof(float)));
+    LOOM_TRY(window_.wait());
+    std::copy_n(window_.here(row_logits_), values.size(), values.begin());
+  }
   const Status shared = share_logits(values);
   if (!shared.ok()) groups_.abort(shared);
   LOOM_TRY(shared);
@@ -418,11 +462,15 @@ Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Gr
   if (where.gpu != groups.gpu())
     return fail(Code::invalid_argument, "the engine is for GPU {}, the groups for GPU {} (-1: none)",
                 where.gpu, groups.gpu());
-  if (where.gpu >= 0)
-    return fail(Code::unsupported, "the engine trains on CPUs only, not on GPU {}", where.gpu);
   LOOM_TRY(ops::check_instructions());
+  if (where.gpu >= 0)
+    return fail(Code::unsupported,
+                "there is no training on GPU {} yet: the operators of GPUs are not complete", where.gpu);
+  Result<std::unique_ptr<RankDevice>> device = RankDevice::create(where, job.strict);
+  if (where.gpu >= 0) LOOM_TRY(groups.agree(device.status()));
+  LOOM_TRY(device.status());
   return program::with_type(job.precision, [&]<typename T>(T) -> Result<std::unique_ptr<Engine>> {
-    auto executor = std::make_unique<Executor<T>>(job, groups, where.threads);
+    auto executor = std::make_unique<Executor<T>>(job, groups, device.take());
     LOOM_TRY(executor->prepare(tier_folder));
     return std::unique_ptr<Engine>(std::move(executor));
   });

@@ -42,6 +42,7 @@ void Groups::swap(Groups& other) noexcept {
   std::swap(pipeline_back_, other.pipeline_back_);
   std::swap(desk_, other.desk_);
   std::swap(groups_, other.groups_);
+  std::swap(moving_, other.moving_);
   std::swap(layout_, other.layout_);
   std::swap(places_, other.places_);
   std::swap(rank_, other.rank_);
@@ -54,25 +55,37 @@ void Groups::swap(Groups& other) noexcept {
 // A rank that leaves in good order is still waited for by those that have not heard of the failure: each
 // group has heard of its own only. Whatever a failed communicator says here was said before.
 Groups::~Groups() {
-  if (const Status failure = failure_of_any(); !failure.ok()) abort(failure);
+  if (const Status failed = failure(); !failed.ok()) abort(failed);
   desk_.reset();
   for (const weftComm_t comm : communicators())
     if (comm != nullptr) (void)weftCommDestroy(comm);
 }
 
-std::array<weftComm_t, program::kGroupKinds + 2> Groups::communicators() const {
-  std::array<weftComm_t, program::kGroupKinds + 2> all{world_, pipeline_back_};
-  std::copy(groups_.begin(), groups_.end(), all.begin() + 2);
+std::vector<weftComm_t> Groups::communicators() const {
+  std::vector<weftComm_t> all{world_, pipeline_back_};
+  all.insert(all.end(), groups_.begin(), groups_.end());
+  if (gpu_ >= 0) all.insert(all.end(), moving_.begin(), moving_.end());
   return all;
 }
 
-Status Groups::failure_of_any() const {
-  for (const weftComm_t comm : communicators()) {
+std::vector<weftComm_t> Groups::of_arena() const {
+  if (gpu_ < 0) return communicators();  // norms and losses are there, too
+  std::vector<weftComm_t> all{pipeline_back_};
+  all.insert(all.end(), moving_.begin(), moving_.end());
+  return all;
+}
+
+Status Groups::failure() const {
+  const auto failure_of = [](weftComm_t comm) -> Status {
     weftResult_t failure = weftSuccess;
-    if (comm == nullptr || weftCommGetAsyncError(comm, &failure) != weftSuccess) continue;
-    if (failure == weftSuccess || failure == weftInProgress) continue;
+    if (comm == nullptr || weftCommGetAsyncError(comm, &failure) != weftSuccess) return {};
+    if (failure == weftSuccess || failure == weftInProgress) return {};
     return fail(Code::communication_error, "{}", weftGetLastError(comm));
-  }
+  };
+  LOOM_TRY(failure_of(world_));
+  LOOM_TRY(failure_of(pipeline_back_));
+  for (const weftComm_t comm : groups_) LOOM_TRY(failure_of(comm));
+  for (const weftComm_t comm : moving_) LOOM_TRY(failure_of(comm));
   return {};
 }
 
@@ -99,18 +112,19 @@ Status Groups::place_ranks() {
 }
 
 /// A group is named by the place of its first rank. Ranks without peers of that kind get none.
-Status Groups::split(program::GroupKind kind, const char* name, bool strict, weftComm_t& into) {
+Status Groups::split(program::GroupKind kind, const std::string& name, bool strict, int gpu,
+                     weftComm_t& into) {
   const std::vector<int> peers = layout_.peers(kind, place_);
   const auto self = std::find(peers.begin(), peers.end(), place_);
   weftConfig_t config = WEFT_CONFIG_INITIALIZER;
   if (strict) config.strict = 1;  // else what WEFT_STRICT says
-  config.commName = name;
+  config.commName = name.c_str();
+  if (gpu >= 0) config.device = gpu;
   return from_weft(weftCommSplit(world_, peers.size() > 1 ? peers.front() : WEFT_SPLIT_NOCOLOR,
                                  static_cast<int>(self - peers.begin()), &into, &config));
 }
 
 Result<Groups> Groups::create(weftComm_t world, const program::Layout& layout, bool strict, int gpu) {
-  using program::GroupKind;
   Groups groups;
   if (world != nullptr) {
     LOOM_TRY_WEFT(weftCommCount(world, &groups.ranks_));
@@ -128,19 +142,29 @@ Result<Groups> Groups::create(weftComm_t world, const program::Layout& layout, b
   LOOM_TRY_WEFT(weftCommSplit(world, 0, groups.rank_, &groups.world_, &config));
   LOOM_TRY(groups.make_desk());
   LOOM_TRY(groups.place_ranks());
-  const bool apart = layout.pipeline * layout.tensor > 1;
+  LOOM_TRY(groups.make_groups(strict));
+  return groups;
+}
+
+Status Groups::make_groups(bool strict) {
+  using program::GroupKind;
+  const bool apart = layout_.pipeline * layout_.tensor > 1;
   for (int k = 0; k < program::kGroupKinds; ++k) {
     const auto kind = static_cast<GroupKind>(k);
-    const bool wanted = kind == GroupKind::partition     ? layout.shard > 1
-                        : kind == GroupKind::replication ? layout.replicas() > 1
-                        : kind == GroupKind::tensor      ? layout.tensor > 1
+    const bool wanted = kind == GroupKind::partition     ? layout_.shard > 1
+                        : kind == GroupKind::replication ? layout_.replicas() > 1
+                        : kind == GroupKind::tensor      ? layout_.tensor > 1
                         : kind == GroupKind::model       ? apart
-                                                         : layout.pipeline > 1;
-    if (wanted) LOOM_TRY(groups.split(kind, program::group_name(kind), strict, groups.groups_[k]));
+                                                         : layout_.pipeline > 1;
+    if (!wanted) continue;
+    const std::string name = program::group_name(kind);
+    LOOM_TRY(split(kind, name, strict, -1, groups_[k]));
+    if (gpu_ < 0) moving_[k] = groups_[k];
+    else if (kind != GroupKind::model) LOOM_TRY(split(kind, name + " of GPUs", strict, gpu_, moving_[k]));
   }
-  if (layout.pipeline > 1)
-    LOOM_TRY(groups.split(GroupKind::pipeline, "pipeline back", strict, groups.pipeline_back_));
-  return groups;
+  if (layout_.pipeline > 1)
+    LOOM_TRY(split(GroupKind::pipeline, "pipeline back", strict, gpu_, pipeline_back_));
+  return {};
 }
 
 /// Of the same size on all ranks, since what is larger goes in pieces of it.
@@ -181,10 +205,12 @@ Result<int64_t> Groups::most(int64_t own) const {
   return numbers[1];
 }
 
-Result<std::string> Groups::of_first(std::string own) const {
-  if (world_ == nullptr) return own;
+Result<std::string> Groups::of_first(std::string own, weftComm_t comm) const {
+  if (comm == nullptr) return own;
+  int rank = 0;
+  LOOM_TRY_WEFT(weftCommUserRank(comm, &rank));
   const auto broadcast = [&](size_t bytes) {
-    return from_weft(weftBroadcast(desk_->data(), desk_->data(), bytes, weftUint8, 0, world_, nullptr));
+    return from_weft(weftBroadcast(desk_->data(), desk_->data(), bytes, weftUint8, 0, comm, nullptr));
   };
   *desk_->as<uint64_t>() = own.size();
   LOOM_TRY(broadcast(sizeof(uint64_t)));
@@ -192,7 +218,7 @@ Result<std::string> Groups::of_first(std::string own) const {
   const auto most = static_cast<size_t>(desk_->bytes());
   for (size_t at = 0; at < own.size(); at += most) {
     const size_t some = std::min(most, own.size() - at);
-    if (rank_ == 0) std::memcpy(desk_->data(), own.data() + at, some);
+    if (rank == 0) std::memcpy(desk_->data(), own.data() + at, some);
     LOOM_TRY(broadcast(some));
     std::memcpy(own.data() + at, desk_->data(), some);
   }

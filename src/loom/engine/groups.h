@@ -56,11 +56,14 @@ class Groups {
   weftComm_t of(program::GroupKind kind) const { return groups_[static_cast<int>(kind)]; }
   weftComm_t partition() const { return of(program::GroupKind::partition); }
   weftComm_t replication() const { return of(program::GroupKind::replication); }
-  weftComm_t ends() const { return of(program::GroupKind::ends); }
   weftComm_t tensor() const { return of(program::GroupKind::tensor); }
-  /// Ranks of it are stages. What goes to later stages and what comes back have a communicator each, since
-  /// sends between the same two ranks are matched in the order of the calls.
+  /// Ranks of it are stages.
   weftComm_t pipeline() const { return of(program::GroupKind::pipeline); }
+  /// Of the same ranks, for what is in the arena: on a GPU it moves that GPU's memory, while all others move
+  /// the host's. On CPUs it is the other one.
+  weftComm_t moving(program::GroupKind kind) const { return moving_[static_cast<int>(kind)]; }
+  /// What comes back from later stages, and what goes to them by moving(pipeline), have a communicator each,
+  /// since sends between the same two ranks are matched in the order of the calls.
   weftComm_t pipeline_back() const { return pipeline_back_; }
   /// The partition group's where it is all of the model's.
   weftComm_t model() const {
@@ -70,8 +73,12 @@ class Groups {
   /// The place of a rank of the world.
   int place_of(int rank) const { return places_[rank]; }
 
-  /// All of them, nullptr for what would have one rank.
-  std::array<weftComm_t, program::kGroupKinds + 2> communicators() const;
+  /// All of them, each once; nullptr for what would have one rank.
+  std::vector<weftComm_t> communicators() const;
+  /// Of these, those that move what is in the arena.
+  std::vector<weftComm_t> of_arena() const;
+  /// communication_error, with its sentence, where one of them has failed.
+  Status failure() const;
 
   // What ranks tell each other outside of programs. It travels by the *desk*, memory that is registered once,
   // in pieces where it is larger. Collectives, but for send() and receive().
@@ -90,8 +97,9 @@ class Groups {
   }
   /// The largest of all ranks' numbers.
   Result<int64_t> most(int64_t own) const;
-  /// What rank 0 has as `own`.
-  Result<std::string> of_first(std::string own) const;
+  /// What rank 0 of the world has as `own`; or of a group of host memory, which calls it.
+  Result<std::string> of_first(std::string own) const { return of_first(std::move(own), world_); }
+  Result<std::string> of_first(std::string own, weftComm_t comm) const;
   Status send(std::span<const std::byte> bytes, int peer) const;
   Status receive(std::span<std::byte> bytes, int peer) const;
 
@@ -107,13 +115,12 @@ class Groups {
 
   Status make_desk();
   Status gather_bytes(std::span<const std::byte> own, std::span<std::byte> all) const;
-  /// ok where none has.
-  Status failure_of_any() const;
-  Status split(program::GroupKind kind, const char* name, bool strict, weftComm_t& into);
+  Status make_groups(bool strict);
+  Status split(program::GroupKind kind, const std::string& name, bool strict, int gpu, weftComm_t& into);
 
   weftComm_t world_ = nullptr, pipeline_back_ = nullptr;
-  std::optional<Arena> desk_;                              // of the world
-  std::array<weftComm_t, program::kGroupKinds> groups_{};  // by kind
+  std::optional<Arena> desk_;                                         // of the world
+  std::array<weftComm_t, program::kGroupKinds> groups_{}, moving_{};  // by kind
   program::Layout layout_;
   std::vector<int> places_ = {0};  // of each rank
   int rank_ = 0, ranks_ = 1, place_ = 0, nodes_ = 1, gpu_ = -1;

@@ -10,17 +10,22 @@ namespace loom::engine {
 
 using program::Instruction;
 
-Lanes::~Lanes() {
+int lanes_of(const program::Program& program) {
+  int lanes = 0;
+  for (const Instruction& instruction : program.instructions) lanes = std::max(lanes, instruction.lane);
+  return lanes;
+}
+
+HostLanes::~HostLanes() {
   for (const weftStream_t stream : streams_)
     if (stream != nullptr) (void)weftStreamDestroy(stream);  // what failed was said before
 }
 
-Status Lanes::create(const program::Program& program, const std::string& tier_folder, int64_t tier_bytes) {
-  int lanes = 0;
-  for (const Instruction& instruction : program.instructions) {
-    lanes = std::max(lanes, instruction.lane);
+Status HostLanes::create(const program::Program& program, const std::string& tier_folder,
+                         int64_t tier_bytes) {
+  const int lanes = lanes_of(program);
+  for (const Instruction& instruction : program.instructions)
     if (program::is_offloading(instruction.op)) tier_lane_ = instruction.lane;
-  }
   for (int lane = 1; lane <= lanes; ++lane) {
     weftStream_t stream = nullptr;
     if (lane != tier_lane_) LOOM_TRY_WEFT(weftStreamCreate(&stream));
@@ -36,13 +41,13 @@ Status Lanes::create(const program::Program& program, const std::string& tier_fo
   return {};
 }
 
-void Lanes::move(size_t index, const Instruction& instruction, int64_t offset, std::byte* memory,
-                 int64_t bytes) {
+void HostLanes::move(size_t index, const Instruction& instruction, int64_t offset, std::byte* memory,
+                     int64_t bytes) {
   tickets_[index] = instruction.op == program::Op::load ? tier_->load(offset, memory, bytes)
                                                         : tier_->store(offset, memory, bytes);
 }
 
-Status Lanes::note_issued(size_t index, const Instruction& instruction) {
+Status HostLanes::note_issued(size_t index, const Instruction& instruction) {
   if (index >= tickets_.size()) tickets_.resize(index + 1);  // of another program, the first time
   if (instruction.lane != tier_lane_)
     LOOM_TRY_WEFT(weftStreamGetPosition(stream(instruction), &tickets_[index]));
@@ -50,19 +55,19 @@ Status Lanes::note_issued(size_t index, const Instruction& instruction) {
   return {};
 }
 
-Status Lanes::wait_before(const program::Program& program, const Instruction& instruction) {
+Status HostLanes::wait_before(const program::Program& program, const Instruction& instruction) {
   for (const int before : instruction.after)
     LOOM_TRY(
         wait(program.instructions[static_cast<size_t>(before)].lane, tickets_[static_cast<size_t>(before)]));
   return {};
 }
 
-Status Lanes::wait_all() {
+Status HostLanes::wait_all() {
   for (size_t lane = 1; lane < issued_.size(); ++lane) LOOM_TRY(wait(static_cast<int>(lane), issued_[lane]));
   return {};
 }
 
-Status Lanes::wait(int lane, uint64_t ticket) {
+Status HostLanes::wait(int lane, uint64_t ticket) {
   uint64_t& over = over_[static_cast<size_t>(lane)];
   if (ticket <= over) return {};
   const auto begin = std::chrono::steady_clock::now();
@@ -73,6 +78,6 @@ Status Lanes::wait(int lane, uint64_t ticket) {
   return {};
 }
 
-double Lanes::take_waited_seconds() { return std::exchange(waited_seconds_, 0.0); }
+double HostLanes::take_waited_seconds() { return std::exchange(waited_seconds_, 0.0); }
 
 }  // namespace loom::engine

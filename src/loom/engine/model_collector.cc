@@ -3,6 +3,7 @@
 #include "engine/model_collector.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "model/hugging_face.h"
@@ -77,24 +78,36 @@ class Collector {
     return count;
   }
 
+  /// `count` elements of this rank's shard from `held` on.
+  Status fetch(int64_t held, int64_t count, float* into) const {
+    return context_.device.transfer().download(master_ + held, count * static_cast<int64_t>(sizeof(float)),
+                                               [&](int64_t offset, std::span<const std::byte> piece) {
+                                                 std::memcpy(reinterpret_cast<std::byte*>(into) + offset,
+                                                             piece.data(), piece.size());
+                                                 return Status();
+                                               });
+  }
+
   /// What one rank holds of a piece goes to rank 0.
   Status take(Holder holder, int64_t begin, std::span<float> into) {
     const int rank = rank_of(holder);
     if (self_ != rank && self_ != kRoot) return {};
     const auto size = static_cast<int64_t>(into.size());
+    Status fetched;
     if (rank == kRoot) {
       for_parts_of(holder, begin, size, [&](int64_t at, int64_t held, int64_t count) {
-        std::copy_n(master_ + held, count, into.begin() + at);
+        if (fetched.ok()) fetched = fetch(held, count, into.data() + at);
       });
-      return {};
+      return fetched;
     }
     sent_.resize(into.size());
     int64_t next = 0;
     if (self_ == rank) {
       for_parts_of(holder, begin, size, [&](int64_t, int64_t held, int64_t count) {
-        std::copy_n(master_ + held, count, sent_.begin() + next);
+        if (fetched.ok()) fetched = fetch(held, count, sent_.data() + next);
         next += count;
       });
+      LOOM_TRY(fetched);
       return context_.groups.send(std::as_bytes(std::span(sent_).first(static_cast<size_t>(next))), kRoot);
     }
     const int64_t all = for_parts_of(holder, begin, size, [](int64_t, int64_t, int64_t) {});

@@ -10,7 +10,7 @@
 
 namespace loom::engine {
 
-/// The stage that has a unit, and this rank's shard of its masters.
+/// The stage that has a unit, and this rank's shard of its masters, in its arena.
 struct HeldMaster {
   int stage = 0;
   const float* master = nullptr;

@@ -84,21 +84,50 @@ void RankState<T>::find_unit(const model::Unit& unit) {
 template <typename T>
 void RankState<T>::clear_gaps(int unit, A* gradient) const {
   if (gradient == nullptr) return;
-  for (const Range& gap : of(unit).gaps) std::fill(gradient + gap.begin, gradient + gap.end, A(0));
+  for (const Range& gap : of(unit).gaps)
+    context_.table<T>().clear(context_.context(), gradient + gap.begin,
+                              (gap.end - gap.begin) * static_cast<int64_t>(sizeof(A)));
 }
 
 template <typename T>
-void RankState<T>::after_load(bool clear_moments) {
+void RankState<T>::clear(const model::Unit& held, A* part) const {
+  context_.device.queue().fill(part, std::byte(0),
+                               context_.job.shard(held) * static_cast<int64_t>(sizeof(A)));
+}
+
+template <typename T>
+template <typename F>
+Status RankState<T>::upload(const model::Unit& held, A* part, F&& read) {
+  constexpr int64_t kSize = sizeof(A);
+  return context_.device.transfer().upload(
+      part, context_.job.shard(held) * kSize, [&](int64_t offset, std::span<std::byte> piece) {
+        return read(offset / kSize, std::span(reinterpret_cast<A*>(piece.data()), piece.size() / kSize));
+      });
+}
+
+template <typename T>
+template <typename F>
+Status RankState<T>::download(const model::Unit& held, const A* part, F&& take) const {
+  constexpr int64_t kSize = sizeof(A);
+  return context_.device.transfer().download(
+      part, context_.job.shard(held) * kSize, [&](int64_t offset, std::span<const std::byte> piece) {
+        return take(offset / kSize,
+                    std::span(reinterpret_cast<const A*>(piece.data()), piece.size() / kSize));
+      });
+}
+
+template <typename T>
+Status RankState<T>::after_load(bool clear_moments) {
   for (const model::Unit& unit : context_.units) {
     const UnitState<T>& s = of(unit.index);
     if (!s.held()) continue;
-    const int64_t shard = context_.job.shard(unit);
     if constexpr (!std::is_same_v<T, A>)
-      ops::operators<T>().convert(context_.workers, s.master, s.parameters, shard);
+      context_.table<T>().convert(context_.context(), s.master, s.parameters, context_.job.shard(unit));
     if (!clear_moments) continue;
-    std::fill_n(s.first, shard, A(0));
-    std::fill_n(s.second, shard, A(0));
+    clear(unit, s.first);
+    clear(unit, s.second);
   }
+  return context_.device.queue().drain();
 }
 
 /// Masters of the units that this rank has a part of, from what gives ranges of whole units.
@@ -108,19 +137,19 @@ Status RankState<T>::read_masters(F&& read) {
   for (const model::Unit& whole : context_.whole_units) {
     if (!of(whole.index).held()) continue;
     const model::Unit& held = context_.units[static_cast<size_t>(whole.index)];
-    const std::span<A> master(of(whole.index).master, static_cast<size_t>(context_.job.shard(held)));
-    LOOM_TRY(
-        model::read_share(whole, context_.tensor, context_.shard_begin(held), master,
-                          [&](int64_t begin, std::span<float> into) { return read(whole, begin, into); }));
+    LOOM_TRY(upload(held, of(whole.index).master, [&](int64_t first, std::span<A> piece) {
+      return model::read_share(
+          whole, context_.tensor, context_.shard_begin(held) + first, piece,
+          [&](int64_t begin, std::span<float> into) { return read(whole, begin, into); });
+    }));
   }
-  after_load(true);
-  return {};
+  return after_load(true);
 }
 
 template <typename T>
 Status RankState<T>::initialize(uint64_t seed) {
   return read_masters([&](const model::Unit& unit, int64_t begin, std::span<float> into) -> Status {
-    model::initialize(context_.workers, unit, seed, begin, into);
+    model::initialize(context_.device.workers(), unit, seed, begin, into);
     return {};
   });
 }
@@ -137,13 +166,13 @@ Status RankState<T>::check(std::span<const int> owned) const {
   for (const int unit : owned) {
     const model::Unit& held = context_.units[static_cast<size_t>(unit)];
     const A* const parts[] = {of(unit).master, of(unit).first, of(unit).second};
-    const int64_t shard = context_.job.shard(held);
     for (int part = 0; part < kStateParts; ++part) {
-      if (std::all_of(parts[part], parts[part] + shard, [](A value) { return std::isfinite(value); }))
-        continue;
-      return fail(Code::not_finite,
-                  "the {} of {} has numbers that are not finite: no checkpoint or model is made of it",
-                  part == 0 ? "state" : "optimizer's state", held.name());
+      LOOM_TRY(download(held, parts[part], [&](int64_t, std::span<const A> piece) -> Status {
+        if (std::all_of(piece.begin(), piece.end(), [](A value) { return std::isfinite(value); })) return {};
+        return fail(Code::not_finite,
+                    "the {} of {} has numbers that are not finite: no checkpoint or model is made of it",
+                    part == 0 ? "state" : "optimizer's state", held.name());
+      }));
     }
   }
   return {};
@@ -158,8 +187,9 @@ Status RankState<T>::save(const std::string& folder, const format::FlatLayout& l
     const model::Unit& held = context_.units[static_cast<size_t>(unit)];
     const A* const parts[] = {of(unit).master, of(unit).first, of(unit).second};
     for (int part = 0; part < (optimizer ? kStateParts : 1); ++part)
-      LOOM_TRY(writer->write(state_part_name(held, part),
-                             {parts[part], static_cast<size_t>(context_.job.shard(held))}));
+      LOOM_TRY(download(held, parts[part], [&](int64_t first, std::span<const A> piece) {
+        return writer->write_piece(state_part_name(held, part), static_cast<uint64_t>(first), piece);
+      }));
   }
   return writer->finish();
 }
@@ -172,20 +202,20 @@ Status RankState<T>::load(const StateReaders& readers) {
     const model::Unit& held = context_.units[static_cast<size_t>(whole.index)];
     A* const parts[] = {s.master, s.first, s.second};
     for (int part = 0; part < kStateParts; ++part) {
-      const std::span<A> into(parts[part], static_cast<size_t>(context_.job.shard(held)));
       const Result<model::StoredShares> stored = stored_part(readers, whole, part);
       if (stored.status().code() == Code::not_found) {
-        std::fill(into.begin(), into.end(), A(0));
+        clear(held, parts[part]);
         continue;
       }
       LOOM_TRY(stored.status());
-      LOOM_TRY(
-          model::read_share(whole, context_.tensor, context_.shard_begin(held), into,
-                            [&](int64_t begin, std::span<float> some) { return stored->read(begin, some); }));
+      LOOM_TRY(upload(held, parts[part], [&](int64_t first, std::span<A> piece) {
+        return model::read_share(
+            whole, context_.tensor, context_.shard_begin(held) + first, piece,
+            [&](int64_t begin, std::span<float> some) { return stored->read(begin, some); });
+      }));
     }
   }
-  after_load(false);
-  return {};
+  return after_load(false);
 }
 
 Result<model::StoredShares> stored_part(const StateReaders& readers, const model::Unit& whole, int part) {

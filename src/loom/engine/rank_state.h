@@ -1,13 +1,15 @@
 // RankState: a rank's share of the model's state in the arena: masters, moments, gradients, and parameters of
-// a smaller type. How it begins, and how it is read and written.
+// a smaller type. How it begins, and how it is read and written. No byte of it is touched by the host but
+// through RankDevice::transfer().
 //
-// Thread safety: as Workers.
+// Thread safety: one thread.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/rank_device.h"
 #include "ops/operators.h"
 
 namespace loom::engine {
@@ -18,9 +20,14 @@ struct RankContext {
   const Groups& groups;
   const std::vector<model::Unit>& units;  // as this rank holds them
   const std::vector<model::Unit>& whole_units;
-  Workers& workers;
+  RankDevice& device;
   model::TensorRank tensor;
 
+  device::Context context() const { return device.context(); }
+  template <typename T>
+  const ops::Operators<T>& table() const {
+    return device.table<T>();
+  }
   int64_t shard_begin(const model::Unit& unit) const { return groups.member() * job.shard(unit); }
 };
 
@@ -60,6 +67,9 @@ class RankState {
   /// Operators write parameters' gradients only; what lies between and behind them would count in the norm.
   void clear_gaps(int unit, A* gradient) const;
 
+  /// Copies masters to parameters, and clears the moments.
+  Status after_load(bool clear_moments);
+
   // As Engine's functions of these names.
   Status initialize(uint64_t seed);
   Status load_model(const format::SafetensorsReader& file);
@@ -72,8 +82,13 @@ class RankState {
   void find_unit(const model::Unit& unit);
   template <typename F>
   Status read_masters(F&& read);
-  /// Copies masters to parameters, and clears the moments.
-  void after_load(bool clear_moments);
+  /// Writes a part of a unit's shard; read(first element, where to) gives pieces of it.
+  template <typename F>
+  Status upload(const model::Unit& held, A* part, F&& read);
+  /// Reads one: take(first element, piece).
+  template <typename F>
+  Status download(const model::Unit& held, const A* part, F&& take) const;
+  void clear(const model::Unit& held, A* part) const;
 
   const RankContext context_;
   std::vector<UnitState<T>> units_;

@@ -13,9 +13,11 @@ namespace loom::engine {
 using Clock = std::chrono::steady_clock;
 
 template <typename T>
-StepEnd<T>::StepEnd(const RankContext& context, const RankState<T>& state, int stage)
+StepEnd<T>::StepEnd(const RankContext& context, const RankState<T>& state, HostWindow& window, int stage)
     : context_(context),
       state_(state),
+      window_(window),
+      stage_(stage),
       norms_(context.units.size()),
       owned_(program::owned_units(context.job, stage)),
       ordered_losses_(static_cast<size_t>(context.job.microbatches) *
@@ -31,53 +33,106 @@ StepEnd<T>::StepEnd(const RankContext& context, const RankState<T>& state, int s
 }
 
 template <typename T>
-int64_t StepEnd<T>::bytes() const {
+int64_t StepEnd<T>::told_bytes() const {
   return static_cast<int64_t>(told() * sizeof(double)) * (context_.groups.ranks() + 1);
 }
 
 template <typename T>
-void StepEnd<T>::note_loss(int microbatch, const double* losses, int64_t rows) {
-  double sum = 0;
-  for (int64_t row = 0; row < rows; ++row) sum += losses[row];
-  told_[microbatch] = sum;
+int64_t StepEnd<T>::scratch_bytes() const {
+  return context_.tensor.rank > 0 ? program::kShardGrain * static_cast<int64_t>(sizeof(A)) : 0;
+}
+
+template <typename T>
+void StepEnd<T>::take_memory(std::byte* memory, const double* losses) {
+  auto* const told = reinterpret_cast<double*>(memory);
+  told_ = window_.here(told);
+  right_ = told + context_.job.microbatches + kRight;
+  losses_ = losses;
+  scratch_ = reinterpret_cast<A*>(memory + told_bytes());
+}
+
+template <typename T>
+void StepEnd<T>::clear_right() const {
+  context_.table<T>().clear(context_.context(), right_, sizeof(double));
+}
+
+template <typename T>
+Status StepEnd<T>::fetch() {
+  const program::Job& job = context_.job;
+  const bool has_losses = stage_ + 1 == job.pipeline_degree;
+  const int64_t rows = job.batch * job.tokens, bytes = job.microbatches * rows;
+  if (has_losses) {
+    window_.download(losses_, bytes * static_cast<int64_t>(sizeof(double)));
+    window_.download(right_, sizeof(double));
+  }
+  LOOM_TRY(window_.wait());
+  if (context_.device.on_gpu()) LOOM_TRY(context_.groups.failure());
+  if (!has_losses) return {};
+  const double* losses = window_.here(losses_);
+  for (int microbatch = 0; microbatch < job.microbatches; ++microbatch, losses += rows) {
+    double sum = 0;
+    for (int64_t row = 0; row < rows; ++row) sum += losses[row];
+    told_[microbatch] = sum;
+  }
+  return {};
 }
 
 /// Squares of a unit's gradient shard, in chunks. What every tensor rank holds counts on the first only.
 template <typename T>
 void StepEnd<T>::sum_squares(const model::Unit& unit, double* chunk) const {
   constexpr int64_t kSize = program::kShardGrain;
+  const ops::Operators<T>& op = context_.table<T>();
   const UnitState<T>& s = state_.of(unit.index);
-  ops::operators<T>().sum_of_squares(context_.workers, s.gradient, context_.job.shard(unit), kSize, chunk);
+  op.sum_of_squares(context_.context(), s.gradient, context_.job.shard(unit), kSize, chunk);
   if (context_.tensor.rank == 0) return;
-  for (const Range& range : s.held_by_all)
-    for (int64_t c = range.begin / kSize; c <= (range.end - 1) / kSize; ++c) {
-      double sum = 0;
-      int64_t from = c * kSize;
-      const auto add_until = [&](int64_t to) {
-        for (; from < to; ++from) sum += static_cast<double>(s.gradient[from]) * s.gradient[from];
-      };
-      for (const Range& other : s.held_by_all) {
-        add_until(std::min(other.begin, (c + 1) * kSize));
-        from = std::max(from, other.end);
-      }
-      add_until((c + 1) * kSize);
-      chunk[c] = sum;
-    }
+  int64_t done = -1;  // the last chunk that was summed again
+  const auto sum_again = [&](int64_t which) {
+    if (which != done) sum_counted(s, which, chunk + which);
+    done = which;
+  };
+  for (const Range& range : s.held_by_all) {
+    const int64_t whole = (range.begin + kSize - 1) / kSize, end = range.end / kSize;
+    if (range.begin % kSize != 0) sum_again(range.begin / kSize);
+    if (end > whole)
+      op.clear(context_.context(), chunk + whole, (end - whole) * static_cast<int64_t>(sizeof(double)));
+    if (range.end % kSize != 0) sum_again(end);
+  }
+}
+
+template <typename T>
+void StepEnd<T>::sum_counted(const UnitState<T>& s, int64_t chunk, double* sum) const {
+  constexpr int64_t kSize = program::kShardGrain, kBytes = sizeof(A);
+  const ops::Operators<T>& op = context_.table<T>();
+  const int64_t begin = chunk * kSize, end = begin + kSize;
+  op.copy(context_.context(), s.gradient + begin, scratch_, kSize * kBytes);
+  for (const Range& range : s.held_by_all) {
+    const int64_t first = std::max(begin, range.begin), last = std::min(end, range.end);
+    if (first < last) op.clear(context_.context(), scratch_ + (first - begin), (last - first) * kBytes);
+  }
+  op.sum_of_squares(context_.context(), scratch_, kSize, kSize, sum);
+}
+
+template <typename T>
+int64_t StepEnd<T>::queue_squares(double* squares) const {
+  int64_t chunks = 0;
+  for (const int unit : owned_) {
+    const model::Unit& held = context_.units[static_cast<size_t>(unit)];
+    sum_squares(held, squares + chunks);
+    chunks += context_.job.shard(held) / program::kShardGrain;
+  }
+  return chunks;
 }
 
 /// Squares are summed in chunks of kShardGrain elements, each rank those of its shards. In strict order all
 /// chunks of one copy of the model are gathered and added one after the other, unit by unit, which is the
 /// same for every degree and partition, since padding adds zeros only.
 template <typename T>
-Status StepEnd<T>::find_norm(StepProgress& step, double* own) {
+Status StepEnd<T>::find_norm(StepProgress& step, double* squares) {
   const program::Job& job = context_.job;
-  int64_t chunks = 0;
-  for (const int unit : owned_) {
-    const model::Unit& held = context_.units[static_cast<size_t>(unit)];
-    sum_squares(held, own + chunks);
-    chunks += job.shard(held) / program::kShardGrain;
-  }
-  double* all = own + most_chunks_;
+  const int64_t chunks = queue_squares(squares);
+  window_.download(squares, chunks * static_cast<int64_t>(sizeof(double)));
+  LOOM_TRY(fetch());
+  double *const own = window_.here(squares), *const all = own + most_chunks_;
   const int64_t count = job.strict ? most_chunks_ : 1;
   if (!job.strict)
     for (int64_t chunk = 1; chunk < chunks; ++chunk) own[0] += own[chunk];
@@ -168,6 +223,7 @@ Result<double> StepEnd<T>::exchange_losses(StepProgress* step, double& right) {
 template <typename T>
 Result<double> StepEnd<T>::mean_loss(int64_t& right) {
   double counted = 0;
+  LOOM_TRY(fetch());
   const Result<double> loss = exchange_losses(nullptr, counted);
   right = static_cast<int64_t>(counted);
   return loss;
@@ -186,7 +242,7 @@ void StepEnd<T>::optimize(const StepProgress& step, int unit) const {
   for (const auto& segment : s.segments) {
     settings.weight_decay = segment.decays ? decay : 0.0f;
     const int64_t at = segment.begin;
-    ops::operators<T>().adamw(context_.workers, settings, s.gradient + at, s.master + at, s.first + at,
+    context_.table<T>().adamw(context_.context(), settings, s.gradient + at, s.master + at, s.first + at,
                               s.second + at, s.parameters + at, segment.end - at);
   }
 }

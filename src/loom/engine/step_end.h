@@ -1,14 +1,15 @@
 // StepEnd: how a step ends: the norm of the gradients, the losses that all ranks learn, and the optimizer.
 //
-// What ranks tell each other after a step or an evaluation lies in the arena. First come the losses of this
-// rank's microbatches, and some numbers behind them. Then come those of all ranks.
+// What ranks tell each other after a step or an evaluation lies in the arena, in the host's window. First
+// come the losses of this rank's microbatches, and some numbers behind them. Then come those of all ranks.
 //
-// Thread safety: as Workers.
+// Thread safety: one thread.
 #pragma once
 
 #include <chrono>
 #include <vector>
 
+#include "engine/host_window.h"
 #include "engine/rank_state.h"
 
 namespace loom::engine {
@@ -30,24 +31,28 @@ class StepEnd {
  public:
   using A = acc_t<T>;
 
-  StepEnd(const RankContext& context, const RankState<T>& state, int stage);
+  StepEnd(const RankContext& context, const RankState<T>& state, HostWindow& window, int stage);
 
-  /// Bytes that ranks tell each other.
-  int64_t bytes() const;
-  void take_memory(std::byte* memory) { told_ = reinterpret_cast<double*>(memory); }
+  /// Bytes that ranks tell each other, which are in the window.
+  int64_t told_bytes() const;
+  /// All that it needs, of the arena.
+  int64_t bytes() const { return told_bytes() + scratch_bytes(); }
+  /// `losses` are those of all microbatches' tokens.
+  void take_memory(std::byte* memory, const double* losses);
 
   /// Units of this stage.
   std::span<const int> owned() const { return owned_; }
   int stage_of(int unit) const { return norms_[static_cast<size_t>(unit)].stage; }
 
-  /// The sum of a microbatch's losses; `rows` of them.
-  void note_loss(int microbatch, const double* losses, int64_t rows);
   /// Where a classification's evaluation counts sequences whose likeliest class is the target.
-  double* right() const { return told_ + context_.job.microbatches + kRight; }
+  double* right() const { return right_; }
+  void clear_right() const;
 
-  /// Finds norm and loss of a step, of which `own` has this rank's sums of squares and then those of all
-  /// ranks. Errors: not_finite, communication_error.
-  Status find_norm(StepProgress& step, double* own);
+  /// This rank's sums of squares of its gradients: a double for each chunk of each unit.
+  int64_t queue_squares(double* squares) const;
+  /// Finds norm and loss of a step, of which `squares` has this rank's sums of squares and then those of all
+  /// ranks. This is where the host waits for the device. Errors: not_finite, communication_error.
+  Status find_norm(StepProgress& step, double* squares);
   /// The mean loss of an evaluation, and of a classification how many sequences were right.
   Result<double> mean_loss(int64_t& right);
   /// One unit's update; nothing where the step is skipped.
@@ -58,7 +63,12 @@ class StepEnd {
   enum Told : size_t { kRight, kOverflows, kStops, kBusy, kTold };
   size_t told() const { return static_cast<size_t>(context_.job.microbatches) + kTold; }
 
+  /// Of a chunk of a gradient, with zeros in place of what is not counted.
+  int64_t scratch_bytes() const;
   void sum_squares(const model::Unit& unit, double* chunk) const;
+  void sum_counted(const UnitState<T>& s, int64_t chunk, double* sum) const;
+  /// Fetches losses, and whatever was queued to be fetched before, and adds up the losses of each microbatch.
+  Status fetch();
   double sum_of_norms(const double* all, int64_t count) const;
   Result<double> exchange_losses(StepProgress* step, double& right);
 
@@ -70,10 +80,14 @@ class StepEnd {
 
   const RankContext context_;
   const RankState<T>& state_;
+  HostWindow& window_;
+  const int stage_;
   std::vector<Norms> norms_;
   std::vector<int> owned_;
-  int64_t most_chunks_ = 0;             // of any stage
-  double* told_ = nullptr;              // what this rank tells, then what all ranks told
+  int64_t most_chunks_ = 0;                    // of any stage
+  double *told_ = nullptr, *right_ = nullptr;  // the host's: what this rank tells, then what all ranks told
+  const double* losses_ = nullptr;
+  A* scratch_ = nullptr;
   std::vector<double> ordered_losses_;  // by number of the microbatch
 };
 

@@ -128,8 +128,15 @@ Status FlatWriter::write(std::string_view buffer, std::span<const float> part) {
     return fail(Code::invalid_argument, "{} elements of buffer \"{}\" for owner {}, must be at least {}",
                 part.size(), buffer, owner_, size);
   }
-  if (size == 0) return {};
-  return file_.write(buffer, std::as_bytes(part.first(size)));
+  return write_piece(buffer, 0, part);
+}
+
+Status FlatWriter::write_piece(std::string_view buffer, uint64_t begin, std::span<const float> piece) {
+  const Result<FlatBuffer> found = layout_.buffer(buffer);
+  if (!found.ok()) return found.status();
+  const uint64_t size = FlatLayout::range(*found, owner_).size();
+  if (begin >= size) return {};
+  return file_.write(buffer, std::as_bytes(piece.first(std::min<uint64_t>(piece.size(), size - begin))));
 }
 
 FlatReader::FlatReader(std::string folder, FlatLayout layout)

@@ -77,6 +77,8 @@ class FlatWriter {
   /// The owner's part of a buffer: at least range().size() values; what follows is padding and not stored.
   /// Errors: not_found, invalid_argument (too few, or written already), disk_full.
   Status write(std::string_view buffer, std::span<const float> part);
+  /// The same in pieces, which follow each other: `piece` begins `begin` elements into the owner's part.
+  Status write_piece(std::string_view buffer, uint64_t begin, std::span<const float> piece);
   /// Errors: invalid_argument when a buffer is missing.
   Status finish() { return file_.finish(); }
 

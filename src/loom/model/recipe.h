@@ -62,6 +62,7 @@ enum class Kernel {
   split_begin,      // logits, targets -> logits, numbers: what other ranks must know of this rank's
   split_finish,     // logits, targets, all numbers -> logits, losses
   count_right,      // logits, targets -> right: sequences whose likeliest class is the target
+  read_logits,      // logits of one row -> those, of the type of sums
   give_back,        // d of picked rows, back -> d of own rows
   // exchanges of tensor ranks
   gather,          // own -> all

@@ -110,8 +110,7 @@ class Head : RecipeBuilder {
     const int64_t most = std::min(rows_, kHeadRows * (splits_ ? share_.degree : 1));
     const int64_t columns = classifies_ ? spec_.labels : share_.vocabulary.count;
     const int64_t widest = classifies_ ? spec_.labels : largest_.vocabulary.count;
-    const int made =
-        pass_ == HeadPass::logits ? given(Given::logits, "logits") : sums("logits", most * widest);
+    const int made = sums("logits", most * widest);
     const int target = picks_ ? given(Given::picked_targets, "picked targets") : targets_;
     const int d = learns ? values("summand", rows_ * width()) : -1;
     for (int64_t first = 0; first < rows_; first += most) {
@@ -126,7 +125,10 @@ class Head : RecipeBuilder {
         step.adds = learns;
       };
       some(Kernel::logits, {x}, {made});
-      if (pass_ == HeadPass::logits) return -1;
+      if (pass_ == HeadPass::logits) {
+        on(Kernel::read_logits, {made}, {given(Given::logits, "one row's logits")}, 1, columns);
+        return -1;
+      }
       if (classifies_ && !learns) some(Kernel::count_right, {made, target}, {given(Given::right, "right")});
       if (splits_) {
         const int numbers = sums("numbers", n * 3), all = sums("all numbers", n * 3 * share_.degree);

@@ -15,14 +15,16 @@ template <typename T>
 void embed(const Operands<T>& o) {
   o.op.embedding_forward(o.context(), o.template in<int32_t>(0), o.pass.arrays.positions,
                          o.parameter(Part::token_embedding), positions(o, o.bound.parameters),
-                         o.parameter(Part::type_embedding), o.out(0), o.rows(), o.pass.tokens, o.spec.width);
+                         o.parameter(Part::type_embedding), o.out(0), o.rows(), o.pass.tokens,
+                         o.spec.vocabulary, o.spec.width);
 }
 
 template <typename T>
 void embed_gradient(const Operands<T>& o) {
   o.op.embedding_backward(o.context(), o.template in<int32_t>(0), o.pass.arrays.positions, o.in(1),
                           o.gradient(Part::token_embedding), positions(o, o.bound.gradient),
-                          o.gradient(Part::type_embedding), o.rows(), o.pass.tokens, o.spec.width);
+                          o.gradient(Part::type_embedding), o.rows(), o.pass.tokens, o.spec.vocabulary,
+                          o.spec.width);
 }
 
 template <typename T>

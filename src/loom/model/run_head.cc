@@ -22,7 +22,8 @@ template <typename T>
 void pick(const Operands<T>& o) {
   if (o.step.writes[1] >= 0) o.clear(o.template out<double>(1), o.pass.rows());
   if (o.rows() > 0)
-    o.op.gather_rows(o.context(), o.in(0), o.template in<int32_t>(1), o.out(0), o.rows(), o.step.in);
+    o.op.gather_rows(o.context(), o.in(0), own_rows(o.share, o.pass.rows()), o.template in<int32_t>(1),
+                     o.out(0), o.rows(), o.step.in);
 }
 
 /// From logits[rows, out] of some of the head's rows on.
@@ -35,20 +36,20 @@ bool run_loss(const Operands<T>& o) {
   const auto targets = [&] { return o.template in<int32_t>(1) + s.first; };
   switch (s.kernel) {
     case Kernel::cross_entropy:
-      o.op.cross_entropy(o.context(), o.template in<A>(0), targets(), o.template out<double>(1) + s.first, n,
-                         s.out, scale);
+      o.op.cross_entropy(o.context(), o.template in<void>(0), targets(), o.template out<double>(1) + s.first,
+                         n, s.out, scale);
       return true;
     case Kernel::split_begin:
-      o.op.split_cross_entropy_begin(o.context(), o.template in<A>(0), targets(), o.share.vocabulary,
+      o.op.split_cross_entropy_begin(o.context(), o.template in<void>(0), targets(), o.share.vocabulary,
                                      o.template out<A>(1), n);
       return true;
     case Kernel::split_finish:
-      o.op.split_cross_entropy_finish(o.context(), o.template in<A>(0), targets(), o.share.vocabulary,
+      o.op.split_cross_entropy_finish(o.context(), o.template in<void>(0), targets(), o.share.vocabulary,
                                       o.template in<A>(2), o.share.degree, o.share.rank,
                                       o.template out<double>(1) + s.first, n, scale);
       return true;
     case Kernel::count_right:
-      o.op.count_right(o.context(), o.template in<A>(0), targets(), o.template out<double>(0), n, s.out);
+      o.op.count_right(o.context(), o.template in<void>(0), targets(), o.template out<double>(0), n, s.out);
       return true;
     default: return false;
   }
@@ -65,15 +66,18 @@ bool run_head(const Operands<T>& o) {
     case Kernel::pick: pick(o); return true;
     case Kernel::logits:
       o.op.head_forward(o.context(), o.in(0) + s.first * s.in, o.head_matrix(), o.parameter(Part::head_bias),
-                        o.template out<A>(0), o.rows(), s.in, s.out);
+                        o.template out<void>(0), o.rows(), s.in, s.out);
       return true;
     case Kernel::logits_gradient:
-      o.op.head_backward(o.context(), o.template in<A>(0), o.in(1) + s.first * s.in, o.head_matrix(),
+      o.op.head_backward(o.context(), o.template in<void>(0), o.in(1) + s.first * s.in, o.head_matrix(),
                          o.out(0) + s.first * s.in, o.head_matrix_gradient(), o.gradient(Part::head_bias),
                          s.first > 0, o.rows(), s.in, s.out);
       return true;
+    case Kernel::read_logits:
+      o.op.read_logits(o.context(), o.template in<void>(0), o.template out<A>(0), s.in);
+      return true;
     case Kernel::give_back:
-      o.op.gather_rows(o.context(), o.in(0), o.template in<int32_t>(1), o.out(0), o.rows(), s.in);
+      o.op.gather_rows(o.context(), o.in(0), s.of_rows, o.template in<int32_t>(1), o.out(0), o.rows(), s.in);
       return true;
     default: return run_loss(o);
   }

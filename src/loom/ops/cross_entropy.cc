@@ -34,8 +34,9 @@ double one_row(A* logits, int32_t target, int64_t vocabulary, A scale) {
 }
 
 template <typename A>
-void cross_entropy(Workers& workers, A* logits, const int32_t* target, double* loss, int64_t rows,
+void cross_entropy(Workers& workers, void* of_rows, const int32_t* target, double* loss, int64_t rows,
                    int64_t vocabulary, A scale) {
+  A* const logits = static_cast<A*>(of_rows);
   for_ranges(workers, rows, rows_per_piece(vocabulary), [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row)
       loss[row] = one_row(logits + row * vocabulary, target[row], vocabulary, scale);

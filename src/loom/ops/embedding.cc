@@ -10,7 +10,7 @@ inline int64_t place_of(const int32_t* position, int64_t row, int64_t tokens) {
 
 template <typename T>
 void forward(Workers& workers, const int32_t* token, const int32_t* position, const T* wte, const T* wpe,
-             const T* type, T* y, int64_t rows, int64_t tokens, int64_t width) {
+             const T* type, T* y, int64_t rows, int64_t tokens, int64_t, int64_t width) {
   for_ranges(workers, rows, rows_per_piece(width), [&](int64_t begin, int64_t end, int) {
     for (int64_t row = begin; row < end; ++row) {
       const T* from = wte + token[row] * width;
@@ -29,7 +29,7 @@ void forward(Workers& workers, const int32_t* token, const int32_t* position, co
 /// Tokens repeat, so each worker takes columns: every element is added up by one of them, in order of rows.
 template <typename T>
 void backward(Workers& workers, const int32_t* token, const int32_t* position, const T* dy, acc_t<T>* dwte,
-              acc_t<T>* dwpe, acc_t<T>* dtype, int64_t rows, int64_t tokens, int64_t width) {
+              acc_t<T>* dwpe, acc_t<T>* dtype, int64_t rows, int64_t tokens, int64_t, int64_t width) {
   constexpr int64_t kColumns = 128;
   for_ranges(workers, width, kColumns, [&](int64_t begin, int64_t end, int) {
     for (int64_t row = 0; row < rows; ++row) {

@@ -38,16 +38,18 @@ void backward_weight(Workers& workers, const T* x, const T* dy, acc_t<T>* dw, ac
   if (dbias != nullptr) sum_rows(workers, dy, dbias, false, rows, out);
 }
 
+/// Logits are of A.
 template <typename T>
-void head_forward(Workers& workers, const T* x, const T* w, const T* bias, acc_t<T>* logits, int64_t rows,
+void head_forward(Workers& workers, const T* x, const T* w, const T* bias, void* logits, int64_t rows,
                   int64_t width, int64_t vocabulary) {
   product<T, T, acc_t<T>, T>(workers, {false, true, rows, vocabulary, width, width, width, vocabulary}, x, w,
-                             logits, false, bias);
+                             static_cast<acc_t<T>*>(logits), false, bias);
 }
 
 template <typename T>
-void head_backward(Workers& workers, const acc_t<T>* dlogits, const T* x, const T* w, T* dx, acc_t<T>* dw,
+void head_backward(Workers& workers, const void* of_logits, const T* x, const T* w, T* dx, acc_t<T>* dw,
                    acc_t<T>* dbias, bool add, int64_t rows, int64_t width, int64_t vocabulary) {
+  const acc_t<T>* const dlogits = static_cast<const acc_t<T>*>(of_logits);
   product<acc_t<T>, T, T, T>(workers, {false, false, rows, width, vocabulary, vocabulary, width, width},
                              dlogits, w, dx, false, nullptr);
   product<acc_t<T>, T, acc_t<T>, T>(workers, {true, false, vocabulary, width, rows, vocabulary, width, width},

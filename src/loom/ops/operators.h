@@ -92,11 +92,11 @@ struct Operators {
   // `position` is null a row has position row % tokens. A position may be -1, the row before wpe: that of
   // padding, which trains neither its token nor its position.
   Operator<void(const int32_t* token, const int32_t* position, const T* wte, const T* wpe, const T* type,
-                T* y, int64_t rows, int64_t tokens, int64_t width)>
+                T* y, int64_t rows, int64_t tokens, int64_t vocabulary, int64_t width)>
       embedding_forward;
   /// Adds to dwte[vocabulary, C], dwpe[tokens, C] and dtype[C].
   Operator<void(const int32_t* token, const int32_t* position, const T* dy, A* dwte, A* dwpe, A* dtype,
-                int64_t rows, int64_t tokens, int64_t width)>
+                int64_t rows, int64_t tokens, int64_t vocabulary, int64_t width)>
       embedding_backward;
 
   // --- layer_norm.cc: y[M, C] = (x - mean) · rstd · weight + bias
@@ -117,18 +117,20 @@ struct Operators {
   Operator<void(const T* x, const T* dy, A* dw, A* dbias, int64_t rows, int64_t in, int64_t out)>
       linear_backward_weight;
 
-  /// logits[M, V] = x[M, C] · w[V, C]ᵀ + bias[V], and backward from A-typed dlogits. bias may be null.
-  Operator<void(const T* x, const T* w, const T* bias, A* logits, int64_t rows, int64_t width,
+  /// logits[M, V] = x[M, C] · w[V, C]ᵀ + bias[V]. bias may be null. Type and strides of logits are the
+  /// table's own, in memory for M · V of A: A in the CPU's, T in a GPU's.
+  Operator<void(const T* x, const T* w, const T* bias, void* logits, int64_t rows, int64_t width,
                 int64_t vocabulary)>
       head_forward;
   /// dx = dlogits · w; dw[V, C] = dlogitsᵀ · x and dbias[V] = Σ dlogits (unless null), or `add` to both.
-  Operator<void(const A* dlogits, const T* x, const T* w, T* dx, A* dw, A* dbias, bool add, int64_t rows,
+  Operator<void(const void* dlogits, const T* x, const T* w, T* dx, A* dw, A* dbias, bool add, int64_t rows,
                 int64_t width, int64_t vocabulary)>
       head_backward;
+  Operator<void(const void* logits, A* to, int64_t n)> read_logits;  // of one row
 
   // --- cross_entropy.cc: loss[m] = log Σ exp(logits[m]) - logits[m, target[m]], 0 where target is negative.
   /// logits[M, V] becomes dlogits · scale in the same place.
-  Operator<void(A* logits, const int32_t* target, double* loss, int64_t rows, int64_t vocabulary, A scale)>
+  Operator<void(void* logits, const int32_t* target, double* loss, int64_t rows, int64_t vocabulary, A scale)>
       cross_entropy;
 
   // --- split_embedding.cc: y[M, C] = wte[token - first, C] for tokens of `own`, else 0; wte[count, C].
@@ -151,12 +153,12 @@ struct Operators {
 
   // --- split_cross_entropy.cc: cross_entropy of logits[M, V] of which a rank has the columns `own`.
   /// logits[M, count] becomes exponentials; numbers[M, 3] is what finish() of the same table wants.
-  Operator<void(A* logits, const int32_t* target, VocabularyRange own, A* numbers, int64_t rows)>
+  Operator<void(void* logits, const int32_t* target, VocabularyRange own, A* numbers, int64_t rows)>
       split_cross_entropy_begin;
   /// From numbers[ranks, M, 3]: loss[M], the same on all ranks, and logits[M, count] becomes
   /// dlogits · scale.
-  Operator<void(A* logits, const int32_t* target, VocabularyRange own, const A* numbers, int ranks, int rank,
-                double* loss, int64_t rows, A scale)>
+  Operator<void(void* logits, const int32_t* target, VocabularyRange own, const A* numbers, int ranks,
+                int rank, double* loss, int64_t rows, A scale)>
       split_cross_entropy_finish;
 
   // --- activation.cc: y[n] = activation(x[n])
@@ -188,13 +190,14 @@ struct Operators {
   // bits in every table.
   Operator<void(RandomKey key, uint64_t first, float deviation, float* y, int64_t n)> normal;
 
-  // --- rows.cc: y[M, C] = x[row, C]; zeros where `row` is negative.
-  Operator<void(const T* x, const int32_t* row, T* y, int64_t rows, int64_t width)> gather_rows;
+  // --- rows.cc: y[M, C] = x[row, C] of x[of, C]; zeros where `row` is negative.
+  Operator<void(const T* x, int64_t of, const int32_t* row, T* y, int64_t rows, int64_t width)> gather_rows;
   Operator<void(void* to, int64_t bytes)> clear;
   Operator<void(const void* from, void* to, int64_t bytes)> copy;  // they do not overlap
   Operator<void(const double* x, double* sum, int64_t n)> sum;     // *sum = Σ x; `sum` may be x
-  /// Adds to *right the rows of scores[M, classes] whose target has the largest score, of equals the first.
-  Operator<void(const A* scores, const int32_t* target, double* right, int64_t rows, int64_t classes)>
+  /// Adds to *right the rows of logits scores[M, classes] whose target has the largest score, of equals the
+  /// first.
+  Operator<void(const void* scores, const int32_t* target, double* right, int64_t rows, int64_t classes)>
       count_right;
 
   // --- elementwise.cc

@@ -33,8 +33,9 @@ Numbers<A> begin_row(A* logits, int32_t target, VocabularyRange own) {
 }
 
 template <typename A>
-void begin(Workers& workers, A* logits, const int32_t* target, VocabularyRange own, A* numbers,
+void begin(Workers& workers, void* of_rows, const int32_t* target, VocabularyRange own, A* numbers,
            int64_t rows) {
+  A* const logits = static_cast<A*>(of_rows);
   for_ranges(workers, rows, rows_per_piece(own.count), [&](int64_t first, int64_t end, int) {
     for (int64_t row = first; row < end; ++row) {
       const Numbers<A> n = begin_row(logits + row * own.count, target[row], own);
@@ -60,8 +61,9 @@ Numbers<A> combine(const A* numbers, int64_t row, int64_t rows, int ranks) {
 }
 
 template <typename A>
-void finish(Workers& workers, A* logits, const int32_t* target, VocabularyRange own, const A* numbers,
+void finish(Workers& workers, void* of_rows, const int32_t* target, VocabularyRange own, const A* numbers,
             int ranks, int rank, double* loss, int64_t rows, A scale) {
+  A* const logits = static_cast<A*>(of_rows);
   for_ranges(workers, rows, rows_per_piece(own.count), [&](int64_t first, int64_t end, int) {
     for (int64_t row = first; row < end; ++row) {
       A* columns = logits + row * own.count;

@@ -206,12 +206,12 @@ class Measurement {
     rate(KernelKind::embedding) =
         looked_up / seconds_of(Data::recent, [&] {
           op.embedding_forward(workers_, tokens.data(), nullptr, take<T>(kElements), take<T>(kElements),
-                               nullptr, take<T>(kElements), kRows, kRows, kWidth);
+                               nullptr, take<T>(kElements), kRows, kRows, kRows, kWidth);
         });
     rate(KernelKind::embedding_gradient) =
         2 * looked_up / seconds_of(Data::cold, [&] {
           op.embedding_backward(workers_, tokens.data(), nullptr, take<T>(kElements), take<A>(kElements),
-                                take<A>(kElements), nullptr, kRows, kRows, kWidth);
+                                take<A>(kElements), nullptr, kRows, kRows, kRows, kWidth);
         });
     std::array<double, kRows> losses{};
     rate(KernelKind::cross_entropy) =

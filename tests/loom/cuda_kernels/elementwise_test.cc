@@ -159,6 +159,20 @@ TEST(ConvertKernel, FindsWhatOnlyFp16CannotHold) {
   EXPECT_EQ(overflow, 1);
 }
 
+TYPED_TEST(ConvertKernel, WidensToFloats) {
+  using T = TypeParam;
+  for (const auto [count, shift] : kExtents) {
+    const Doubles from = held<T>(random_values(count, 1));
+    const Doubles got = in_every_order([&](unsigned seed) {
+      Elements<T> x(from, shift);
+      Elements<float> y(count);
+      launch(std::string("loom_widen_") + kKernelType<T>, WidenArguments<T>{x.data(), y.data(), count}, seed);
+      return y.doubles();
+    });
+    EXPECT_EQ(got, from);
+  }
+}
+
 TEST(SumOfSquaresKernel, HasTheCpusBits) {
   Workers workers(1);
   for (const auto& [count, size] :

@@ -42,7 +42,7 @@ TYPED_TEST(EmbeddingKernel, ForwardIsTheCpus) {
       Doubles y(static_cast<size_t>(kRows * width));
       ops::operators<double>().embedding_forward(
           workers, token.data(), nullptr, wte.data(), has_more ? wpe.data() : nullptr,
-          has_more ? type.data() : nullptr, y.data(), kRows, kTokens, width);
+          has_more ? type.data() : nullptr, y.data(), kRows, kTokens, kVocabulary, width);
       const Doubles got = in_every_order([&](unsigned seed) {
         Elements<T> e(wte), p(wpe), t(type), to(kRows * width);
         launch(std::string("loom_embedding_") + kKernelType<T>,
@@ -52,9 +52,9 @@ TYPED_TEST(EmbeddingKernel, ForwardIsTheCpus) {
                                      has_more ? t.data() : nullptr,
                                      to.data(),
                                      kRows,
-                                     kTokens,
                                      width,
-                                     {0, kVocabulary}},
+                                     {0, kVocabulary},
+                                     {nullptr, 0, kTokens}},
                seed);
         return to.doubles();
       });
@@ -73,16 +73,17 @@ TYPED_TEST(EmbeddingKernel, TokensOfOtherRanksAreZero) {
   ops::operators<double>().split_embedding_forward(workers, token.data(), wte.data(), kOwn, y.data(), kRows,
                                                    kWidth);
   Elements<T> e(wte), to(kRows * kWidth);
-  launch(
-      std::string("loom_embedding_") + kKernelType<T>,
-      EmbeddingArguments<T>{token.data(), e.data(), nullptr, nullptr, to.data(), kRows, kRows, kWidth, kOwn},
-      0);
+  launch(std::string("loom_embedding_") + kKernelType<T>,
+         EmbeddingArguments<T>{token.data(), e.data(), nullptr, nullptr, to.data(), kRows, kWidth, kOwn, {}},
+         0);
   EXPECT_EQ(to.doubles(), y);
 }
 
 /// The order by the kernels, digit by digit.
-std::vector<int32_t> order_of(std::vector<int32_t> token, const ops::VocabularyRange& own, unsigned seed) {
-  TokenOrderArguments a{token.data(), nullptr, nullptr, nullptr, static_cast<int64_t>(token.size()), own, 0};
+std::vector<int32_t> order_of(std::vector<int32_t> token, const ops::VocabularyRange& own, unsigned seed,
+                              const int32_t* position = nullptr) {
+  TokenOrderArguments a{{token.data(), position, own},      nullptr, nullptr, nullptr,
+                        static_cast<int64_t>(token.size()), 0};
   std::vector<int32_t> places(static_cast<size_t>(kDigits * a.tiles()), -1), before, after(token.size(), -1);
   a.places = places.data();
   for (a.digit = 0; a.digit < TokenOrderArguments::digits(own); ++a.digit) {
@@ -134,8 +135,8 @@ TYPED_TEST(EmbeddingKernel, GradientIsTheCpus) {
       std::vector<int32_t> order = order_of(token, own, 0);
       Elements<T> from(dy);
       Elements<float> dwte(before);
-      EmbeddingGradientArguments<T> a{token.data(), order.data(), from.data(), dwte.data(),
-                                      nullptr,      rows,         width,       own};
+      EmbeddingGradientArguments<T> a{
+          {token.data(), nullptr, own}, order.data(), from.data(), dwte.data(), nullptr, rows, width};
       Elements<float> sums(a.pieces() * 2 * width);
       a.sums = sums.data();
       launch(std::string("loom_embedding_gradient_") + kKernelType<T>, a, seed);
@@ -163,7 +164,8 @@ TYPED_TEST(PositionKernel, ForwardAndBackwardAreTheCpus) {
       const Doubles got = in_every_order([&](unsigned seed) {
         Elements<T> in(x), p(wpe), dy(x), apart(kRows * width);
         Elements<float> d(before);
-        PositionArguments<T> a{in.data(), p.data(), apart.data(), first, kRows, kTokens, width};
+        PositionArguments<T> a{
+            in.data(), p.data(), apart.data(), kRows, width, width, {nullptr, first, kTokens}};
         launch(std::string("loom_position_") + kKernelType<T>, a, seed);
         a.y = in.data();  // in place
         launch(std::string("loom_position_") + kKernelType<T>, a, seed);
@@ -175,6 +177,90 @@ TYPED_TEST(PositionKernel, ForwardAndBackwardAreTheCpus) {
       EXPECT_LT(error_of(part(got, 0, kRows * width), y), kTolerance<T>) << width;
       EXPECT_LT(error_of(part(got, kRows * width, kTokens * width), dwpe), kTolerance<float>) << width;
     }
+}
+
+/// Of padding inside a sequence it is -1: the row before the table, and no gradient.
+const std::vector<int32_t> kPositions = {0, 1, -1, 2, -1, 0, 1, 2, 3};
+
+TYPED_TEST(PositionKernel, MayBeGivenForEachRow) {
+  using T = TypeParam;
+  Workers workers(1);
+  constexpr int64_t kRows = 9, kTokens = 5, kVocabulary = 4;
+  for (const int64_t width : {24, 77}) {
+    std::vector<int32_t> token = {1, 3, 2, 0, 2, 1, 1, 3, 0}, positions = kPositions;
+    const Doubles wte = held<T>(random_values(kVocabulary * width, 1)),
+                  wpe = held<T>(random_values((kTokens + 1) * width, 2)),
+                  x = held<T>(random_values(kRows * width, 3));
+    Doubles y(x.size()), z(x.size());
+    const auto& op = ops::operators<double>();
+    op.embedding_forward(workers, token.data(), positions.data(), wte.data(), wpe.data() + width, nullptr,
+                         y.data(), kRows, kTokens, kVocabulary, width);
+    op.position_forward(workers, x.data(), wpe.data() + width, positions.data(), z.data(), 0, kRows, kTokens,
+                        width);
+    const Doubles got = in_every_order([&](unsigned seed) {
+      Elements<T> e(wte), p(wpe), in(x), sum(kRows * width), of_tokens(kRows * width);
+      const Positions given{positions.data(), 0, kTokens};
+      launch(std::string("loom_embedding_") + kKernelType<T>,
+             EmbeddingArguments<T>{token.data(),
+                                   e.data(),
+                                   p.data(),
+                                   nullptr,
+                                   of_tokens.data(),
+                                   kRows,
+                                   width,
+                                   {0, kVocabulary},
+                                   given},
+             seed);
+      launch(std::string("loom_position_") + kKernelType<T>,
+             PositionArguments<T>{in.data(), p.data(), sum.data(), kRows, width, width, given}, seed);
+      return joined(of_tokens.doubles(), sum.doubles());
+    });
+    EXPECT_LT(error_of(got, joined(y, z)), kTolerance<T>) << width;
+  }
+}
+
+/// A bias of logits, whose rows are padded.
+TYPED_TEST(PositionKernel, LeavesWhatIsBetweenRows) {
+  using T = TypeParam;
+  constexpr int64_t kRows = 3;
+  for (const auto& [width, stride] : {std::pair<int64_t, int64_t>{13, 16}, {16, 24}, {16, 17}}) {
+    const Doubles x = held<T>(random_values(kRows * stride, 1)), bias = held<T>(random_values(width, 2));
+    Doubles wanted(x);
+    for (int64_t row = 0; row < kRows; ++row)
+      for (int64_t c = 0; c < width; ++c) wanted[row * stride + c] += bias[c];
+    const Doubles got = in_every_order([&](unsigned seed) {
+      Elements<T> y(x), b(bias);
+      launch(std::string("loom_position_") + kKernelType<T>,
+             PositionArguments<T>{y.data(), b.data(), y.data(), kRows, width, stride, {}}, seed);
+      return y.doubles();
+    });
+    EXPECT_LT(error_of(got, wanted), kTolerance<T>) << width;
+  }
+}
+
+TYPED_TEST(EmbeddingKernel, PaddingInsideASequenceTrainsNoToken) {
+  using T = TypeParam;
+  Workers workers(1);
+  constexpr int64_t kWidth = 16;
+  constexpr ops::VocabularyRange kOwn{0, 3};
+  std::vector<int32_t> token = {1, 1, 2, 0, 2, 1, 2, 0, 1}, positions = kPositions;
+  const Doubles dy = held<T>(random_values(9 * kWidth, 1));
+  Doubles wanted(kOwn.count * kWidth);
+  ops::operators<double>().split_embedding_backward(workers, token.data(), positions.data(), dy.data(), kOwn,
+                                                    wanted.data(), 9, kWidth);
+  const Doubles got = in_every_order([&](unsigned seed) {
+    std::vector<int32_t> order = order_of(token, kOwn, seed, positions.data());
+    Elements<T> from(dy);
+    Elements<float> dwte{Doubles(wanted.size())};
+    EmbeddingGradientArguments<T> a{
+        {token.data(), positions.data(), kOwn}, order.data(), from.data(), dwte.data(), nullptr, 9, kWidth};
+    Elements<float> sums(a.pieces() * 2 * kWidth);
+    a.sums = sums.data();
+    launch(std::string("loom_embedding_gradient_") + kKernelType<T>, a, seed);
+    launch(std::string("loom_embedding_gradient_runs_") + kKernelType<T>, a, seed);
+    return dwte.doubles();
+  });
+  EXPECT_LT(error_of(got, wanted), kTolerance<float>);
 }
 
 TYPED_TEST(RotaryKernel, IsTheCpus) {

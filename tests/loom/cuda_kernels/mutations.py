@@ -23,15 +23,17 @@ KERNELS = ROOT / "src/loom/device/cuda/kernels"
 TESTS = ROOT / "tests/loom/cuda_kernels"
 
 # The files of tests, and the kernels that each launches.
-ELEMENTWISE, NORM, EMBEDDING, ENTROPY = "elementwise_test", "layer_norm_test", "embedding_test", "cross_entropy_test"
+ELEMENTWISE, NORM, EMBEDDING, ENTROPY, ROWS = ("elementwise_test", "layer_norm_test", "embedding_test", "cross_entropy_test",
+                                                  "gather_rows_test")
 KERNELS_OF = {ELEMENTWISE: ["activation", "adamw", "dropout", "elementwise", "normal"], NORM: ["layer_norm", "column_sums"],
-              EMBEDDING: ["embedding", "rotary"], ENTROPY: ["cross_entropy"]}
+              EMBEDDING: ["embedding", "rotary"], ENTROPY: ["cross_entropy"], ROWS: ["gather_rows"]}
 # The kernels that a header's mutations are compiled into, and the tests that are to notice.
 SEEN_BY = {"activation.h": (ELEMENTWISE, "activation"), "adamw.h": (ELEMENTWISE, "adamw"), "dropout.h": (ELEMENTWISE, "dropout"),
            "dropout_mask.h": (ELEMENTWISE, "dropout"), "elementwise.h": (ELEMENTWISE, "elementwise"), "normal.h": (ELEMENTWISE, "normal"),
            "layer_norm.h": (NORM, "layer_norm"), "column_sums.h": (NORM, "column_sums"), "embedding.h": (EMBEDDING, "embedding"),
            "embedding_gradient.h": (EMBEDDING, "embedding"), "token_order.h": (EMBEDDING, "embedding"), "rotary.h": (EMBEDDING, "rotary"),
-           "cross_entropy.h": (ENTROPY, "cross_entropy"), "split_cross_entropy.h": (ENTROPY, "cross_entropy")}
+           "cross_entropy.h": (ENTROPY, "cross_entropy"), "split_cross_entropy.h": (ENTROPY, "cross_entropy"),
+           "gather_rows.h": (ROWS, "gather_rows")}
 IN_ELEMENTS, IN_ROWS, IN_GRADIENTS, IN_NORMS = (ELEMENTWISE, "elementwise"), (ELEMENTWISE, "dropout"), (EMBEDDING, "embedding"), (NORM, "layer_norm")
 
 MUTATIONS = {
@@ -91,6 +93,8 @@ MUTATIONS = {
         ("i < a.count; i += SumArguments::kThreads", "i + 1 < a.count; i += SumArguments::kThreads"),
         ("half = SumArguments::kThreads / 2", "half = SumArguments::kThreads / 4"),
         ("store_pack(a.sum + i, sum)", "store_pack(a.sum, sum)"),
+        ("aligned(a.from, a.to),\n                         [&]<int n>(int64_t i) { store_pack", "aligned(a.to),\n                         [&]<int n>(int64_t i) { store_pack"),
+        ("load_pack<n>(a.from + i));", "load_pack<n>(a.from));"),
     ],
     "adamw.h": [
         ("    store_pack(a.second + i, second);\n", ""),
@@ -115,6 +119,7 @@ MUTATIONS = {
         ("column + kColumns <= width;", "column < width;"),
         ("column + c < width) sum.at[i]", "true) sum.at[i]"),
         ("in_packs ? lane_index() * n + i : i * kLanes + lane_index()", "lane_index() * n + i"),
+        ("(a.x, a.stride,", "(a.x, a.width,"),
         ("group < groups; ++group) total", "group + 1 < groups; ++group) total"),
         ("a.rows * (part + 1) / parts", "a.rows * (part + 1) / parts - 1"),
         ("a.add ? to + sum : sum", "sum"),
@@ -160,17 +165,23 @@ MUTATIONS = {
         ("std::sin(angle)", "std::cos(angle)"),
     ],
     "embedding.h": [
-        ("position = (a.first + row) % a.tokens", "position = row"),
+        ("(first + row) % tokens :", "row % tokens :"),
+        ("(first + row) % tokens :", "first + row :"),
+        ("int64_t{of_row[row]} + 1", "int64_t{of_row[row]}"),
+        ("(a.width | a.stride) % kPack<T>", "a.width % kPack<T>"),
+        ("load_pack<n>(a.x + row * a.stride", "load_pack<n>(a.x + row * a.width"),
+        ("store_pack(a.y + row * a.stride", "store_pack(a.y + row * a.width"),
         ("a.token[row] - a.own.first", "a.token[row]"),
         ("of_own < a.own.count)", "of_own <= a.own.count)"),
         ("of_own >= 0 && ", ""),
         ("add_pack(sum, a.type + column)", "add_pack(sum, a.type)"),
         ("aligned(a.wte, a.wpe, a.type, a.y)", "aligned(a.wte, a.wpe, a.y)"),
         ("aligned(a.wte, a.wpe, a.type, a.y) && a.width % kPack<T> == 0", "aligned(a.wte, a.wpe, a.type, a.y)"),
-        ("place = (a.first + row) % a.tokens", "place = row % a.tokens"),
         ("aligned(a.x, a.wpe, a.y)", "aligned(a.x, a.y)"),
     ],
     "token_order.h": [
+        ("position != nullptr && position[row] < 0", "false"),
+        ("position[row] < 0", "position[row] <= 0"),
         ("  digit[thread_index().x] = mine;\n  barrier();", "  digit[thread_index().x] = mine;"),
         ("    barrier();\n    const int32_t before", "    const int32_t before"),
         ("    barrier();\n    sum[thread] += before;", "    sum[thread] += before;"),
@@ -191,18 +202,33 @@ MUTATIONS = {
         ("(from_before ? 0 : 1)", "(goes_on ? 1 : 0)"),
         ("key = next, from_before = false, sum = {};", "key = next, from_before = false;"),
         ("key = next, from_before = false, sum = {};", "key = next, sum = {};"),
-        ("place < end && key < a.own.count;", "place < end;"),
+        ("place < end && key < a.tokens.own.count;", "place < end;"),
         ("key_at(a, begin) == key && key_at(a, begin - 1) == key", "false"),
         ("key_at(a, begin) == key && key_at(a, begin - 1) == key", "key_at(a, begin) == key"),
         ("next = piece + 1; key_at", "next = piece + 2; key_at"),
         ("(2 * piece + 1) * a.width", "2 * piece * a.width"),
-        ("key < a.own.count && key_at(a, end - 1) == key", "key_at(a, end - 1) == key"),
-        ("key < a.own.count && key_at(a, end - 1) == key", "key < a.own.count"),
+        ("key < a.tokens.own.count && key_at(a, end - 1) == key", "key_at(a, end - 1) == key"),
+        ("key < a.tokens.own.count && key_at(a, end - 1) == key", "key < a.tokens.own.count"),
         ("body.template operator()<n>(begin + column)", "body.template operator()<n>(column)"),
         ("begin + tile < a.width ? tile : a.width - begin", "tile"),
         ("aligned(a.dy, a.dwte, a.sums)", "aligned(a.dy, a.dwte)"),
         ("(place - a.first % a.tokens + a.tokens) % a.tokens", "place"),
         ("row < a.rows; row += a.tokens", "row < a.rows; row += a.tokens + 1"),
+    ],
+    "gather_rows.h": [
+        ("if (from >= 0) x", "x"),
+        ("from * a.width", "to * a.width"),
+        ("a.y + to * a.width", "a.y + from * a.width"),
+        ("aligned(a.x, a.y)", "aligned(a.x)"),
+        (" && a.width % kPack<T> == 0", ""),
+        ("visit(x, of * width)", "visit(x, rows * width)"),
+        ("a.scores + row * a.stride", "a.scores + row * a.classes"),
+        ("value_of(scores[c]) > value_of", "value_of(scores[c]) >= value_of"),
+        ("c < a.classes; ++c", "c < a.stride; ++c"),
+        ("row < a.rows; row += kElementThreads", "row < kElementThreads && row < a.rows; row += kElementThreads"),
+        ("  barrier();\n", ""),
+        ("thread = 1; thread < kElementThreads", "thread = 1; thread < kElementThreads - 1"),
+        ("*a.right += mine;", "*a.right = mine;"),
     ],
     "cross_entropy.h": [
         ("  barrier();\n", ""),

@@ -2,11 +2,7 @@
 // cuBLASLt.
 #include "device/cuda/operators.h"
 
-#include <span>
-
-#include "device/cuda/compute.h"
-#include "loom/device/emulated_kernels.h"
-#include "loom/device/fakes.h"
+#include "loom/device/gpu_place.h"
 #include "ops/arrays.h"
 #include "support.h"
 
@@ -15,27 +11,8 @@ namespace {
 
 using ops::Operators;
 
-/// The beginning of a fat binary, which is all that the fake driver looks at: it has the emulator's kernels.
-constexpr uint32_t kFatBinary[] = {0xba55ed50, 0};
-const cuda::KernelImage kEmulated[] = {{"emulated", std::as_bytes(std::span(kFatBinary))}};
-
-class GpuOperators : public OnFakeDevice {
+class GpuOperators : public OnGpuTable {
  protected:
-  void SetUp() override {
-    OnFakeDevice::SetUp();
-    add_emulated_kernels();
-    kernels = cuda::Kernels::load(*device, kEmulated).take();
-    products = cuda::Products::create(*device, {.prefers_first = true}).take();
-    compute = cuda::Compute::create(*device, *queue, *kernels, *products).take();
-  }
-  void TearDown() override {
-    EXPECT_TRUE(queue->drain().ok()) << queue->status().message();
-    OnFakeDevice::TearDown();
-  }
-
-  std::unique_ptr<cuda::Kernels> kernels;
-  std::unique_ptr<cuda::Products> products;
-  std::unique_ptr<cuda::Compute> compute;
   Workers workers{1};
 };
 
@@ -151,6 +128,114 @@ TYPED_TEST(TypedGpuOperators, EmbeddingsOfAPartOfTheVocabulary) {
   EXPECT_LT(this->difference(dwte), kTolerance<float>);
 }
 
+TYPED_TEST(TypedGpuOperators, EmbeddingsOfAllTablesWithPaddingInsideAndWithout) {
+  using T = TypeParam;
+  const int64_t rows = 66, width = 24, tokens = 33, vocabulary = 300;
+  std::vector<int32_t> ids(rows), places(rows);
+  for (int64_t i = 0; i < rows; ++i) {
+    ids[i] = static_cast<int32_t>(i % 3 == 0 ? 25 : i * 37 % vocabulary);
+    places[i] = static_cast<int32_t>(i % 5 == 2 ? -1 : i % tokens);
+  }
+  Both<int32_t> token(ids, this->upload(ids)), place(places, this->upload(places));
+  for (const bool padded : {false, true}) {
+    auto wte = this->template both<T>(random_values(vocabulary * width, 1)),
+         wpe = this->template both<T>(random_values((tokens + 1) * width, 2)),
+         type = this->template both<T>(random_values(width, 3)),
+         y = this->template both<T>(Doubles(rows * width)), z = this->template both<T>(Doubles(rows * width)),
+         dy = this->template both<T>(random_values(rows * width, 4));
+    auto dwte = this->template both<float>(random_values(vocabulary * width, 5)),
+         dwpe = this->template both<float>(random_values((tokens + 1) * width, 6)),
+         dtype = this->template both<float>(random_values(width, 7));
+    this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+      const int32_t* const position = padded ? at(place) : nullptr;
+      op.embedding_forward(c, at(token), position, at(wte), at(wpe) + width, at(type), at(y), rows, tokens,
+                           vocabulary, width);
+      op.position_forward(c, at(y), at(wpe) + width, position, at(z), 0, rows, tokens, width);
+      op.embedding_backward(c, at(token), position, at(dy), at(dwte), at(dwpe) + width, at(dtype), rows,
+                            tokens, vocabulary, width);
+      op.position_backward(c, at(z), position, at(dwpe) + width, 0, rows, tokens, width);
+      op.split_embedding_backward(c, at(token), position, at(dy), {0, vocabulary}, at(dwte), rows, width);
+    });
+    EXPECT_LT(this->difference(y), kTolerance<T>);
+    EXPECT_LT(this->difference(z), kTolerance<T>);
+    EXPECT_LT(this->difference(dwte), kTolerance<float>);
+    EXPECT_LT(this->difference(dtype), kTolerance<float>);
+    EXPECT_LT(this->difference(dwpe), kTolerance<T>);  // of z, which may differ
+  }
+}
+
+TYPED_TEST(TypedGpuOperators, RowsBytesAndSums) {
+  using T = TypeParam;
+  const int64_t of = 7, rows = 9, width = 20;
+  const std::vector<int32_t> which = {6, -1, 0, 3, 3, -1, 5, 2, 1};
+  Both<int32_t> row(which, this->upload(which));
+  auto x = this->template both<T>(random_values(of * width, 1)),
+       y = this->template both<T>(random_values(rows * width, 2)),
+       z = this->template both<T>(random_values(rows * width, 3));
+  auto losses = this->template both<double>(random_values(1000, 4)),
+       sum = this->template both<double>(Doubles(1, 9));
+  this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+    op.gather_rows(c, at(x), of, at(row), at(y), rows, width);
+    op.clear(c, at(z), 3 * width * static_cast<int64_t>(sizeof(T)));
+    op.copy(c, at(y), at(z) + 4 * width, 5 * width * static_cast<int64_t>(sizeof(T)));
+    op.sum(c, at(losses), at(sum), 1000);
+    op.sum(c, at(losses), at(losses), 10);  // in place
+  });
+  EXPECT_TRUE(this->same_bits(y));
+  EXPECT_TRUE(this->same_bits(z));
+  EXPECT_LT(this->difference(sum), 1e-12);
+  EXPECT_LT(this->difference(losses), 1e-12);
+}
+
+/// Logits are of the table's own type and strides; what comes out of them is compared.
+TYPED_TEST(TypedGpuOperators, HeadsAndLossesOfAnyWidth) {
+  using T = TypeParam;
+  for (const auto& [rows, width, vocabulary] :
+       {std::array<int64_t, 3>{6, 16, 24}, {11, 20, 37}, {5, 16, 13}, {5, 7, 3}}) {
+    std::vector<int32_t> targets(rows);
+    for (int64_t i = 0; i < rows; ++i)
+      targets[i] = static_cast<int32_t>(i == 1 ? -1 : i % 2 == 0 ? 1 : i % vocabulary);
+    Both<int32_t> target(targets, this->upload(targets));
+    auto x = this->template both<T>(random_values(rows * width, 1)),
+         w = this->template both<T>(random_values(vocabulary * width, 2)),
+         bias = this->template both<T>(random_values(vocabulary, 3)),
+         dx = this->template both<T>(Doubles(rows * width, 9));
+    auto logits = this->template both<float>(Doubles(rows * vocabulary, 9)),
+         one = this->template both<float>(Doubles(vocabulary, 9)),
+         dw = this->template both<float>(random_values(vocabulary * width, 4)),
+         db = this->template both<float>(random_values(vocabulary, 5));
+    auto loss = this->template both<double>(Doubles(rows, 9)),
+         right = this->template both<double>(Doubles(1, 2));
+    for (const bool add : {false, true}) {
+      this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+        op.head_forward(c, at(x), at(w), at(bias), at(logits), rows, width, vocabulary);
+        op.read_logits(c, at(logits), at(one), vocabulary);
+        op.count_right(c, at(logits), at(target), at(right), rows, vocabulary);
+        op.cross_entropy(c, at(logits), at(target), at(loss), rows, vocabulary, 0.5f);
+        op.head_backward(c, at(logits), at(x), at(w), at(dx), at(dw), at(db), add, rows, width, vocabulary);
+      });
+      EXPECT_LT(this->difference(one), 2 * kTolerance<T>);
+      EXPECT_LT(this->difference(loss), 2 * kTolerance<T>);
+      EXPECT_LT(this->difference(right), 1e-12);
+      EXPECT_LT(this->difference(dx), 4 * kTolerance<T>);
+      EXPECT_LT(this->difference(dw), 4 * kTolerance<T>);
+      EXPECT_LT(this->difference(db), 4 * kTolerance<T>);
+    }
+  }
+}
+
+TEST_F(GpuOperators, OfEveryKindAreThere) {
+  const auto check = []<typename T>(T) {
+    const Operators<T>& op = cuda::operators<T>();
+    EXPECT_TRUE(op.embedding_forward && op.embedding_backward && op.head_forward && op.head_backward &&
+                op.read_logits && op.cross_entropy && op.split_cross_entropy_begin &&
+                op.split_cross_entropy_finish && op.gather_rows && op.clear && op.copy && op.sum &&
+                op.count_right);
+    EXPECT_FALSE(op.attention_step) << "texts are continued on CPUs";
+  };
+  check(float{}), check(bf16{}), check(fp16{});
+}
+
 TYPED_TEST(TypedGpuOperators, Elements) {
   using T = TypeParam;
   const int64_t n = 1003;
@@ -245,25 +330,6 @@ TYPED_TEST(TypedGpuOperators, AnUpdateOfParameters) {
 }
 
 using Fp32GpuOperators = TypedGpuOperators<float>;
-
-TEST_F(Fp32GpuOperators, TheHeadAndItsLoss) {
-  const int64_t rows = 11, width = 20, vocabulary = 37;
-  std::vector<int32_t> targets(rows);
-  for (int64_t i = 0; i < rows; ++i) targets[i] = static_cast<int32_t>(i == 4 ? -1 : i * 5 % vocabulary);
-  Both<int32_t> target(targets, upload(targets));
-  auto x = both<float>(random_values(rows * width, 1)), w = both<float>(random_values(vocabulary * width, 2)),
-       bias = both<float>(random_values(vocabulary, 3)), logits = both<float>(Doubles(rows * vocabulary)),
-       dx = both<float>(Doubles(rows * width)), dw = both<float>(random_values(vocabulary * width, 4)),
-       db = both<float>(random_values(vocabulary, 5));
-  auto loss = both<double>(Doubles(rows));
-  on_both([&](const Operators<float>& op, const device::Context& c, auto at) {
-    op.head_forward(c, at(x), at(w), at(bias), at(logits), rows, width, vocabulary);
-    op.cross_entropy(c, at(logits), at(target), at(loss), rows, vocabulary, 0.25f);
-    op.head_backward(c, at(logits), at(x), at(w), at(dx), at(dw), at(db), true, rows, width, vocabulary);
-  });
-  for (auto* each : {&logits, &dx, &dw, &db}) EXPECT_LT(difference(*each), 4 * kTolerance<float>);
-  EXPECT_LT(difference(loss), kTolerance<float>);
-}
 
 TEST_F(Fp32GpuOperators, RandomNumbersAreTheCpus) {
   auto y = both<float>(Doubles(1001));

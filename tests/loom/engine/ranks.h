@@ -128,17 +128,29 @@ inline engine::StepSettings settings_of(const program::Job& job, int step) {
   return settings;
 }
 
+/// Which GPU a rank of the world computes on; without one all compute on CPUs.
+using GpuOf = std::function<int(int rank)>;
+
+inline int gpu_of_rank(const GpuOf& gpu_of, weftComm_t world) {
+  int rank = 0;
+  if (!gpu_of) return -1;
+  if (world != nullptr && weftCommUserRank(world, &rank) != weftSuccess) ADD_FAILURE() << "no rank";
+  return gpu_of(rank);
+}
+
 /// Losses of steps [first, last), as rank 0 sees them; every rank must see the same. `begin` prepares the
 /// state, `end` looks at it.
 using EngineAction = std::function<Status(engine::Engine&, const engine::Groups&)>;
 inline std::vector<double> train(const program::Job& job, int first, int last, const EngineAction& begin = {},
-                                 const EngineAction& end = {}, const Nodes& nodes = 1) {
+                                 const EngineAction& end = {}, const Nodes& nodes = 1,
+                                 const GpuOf& gpu_of = {}) {
   std::vector<double> losses(last - first, -1.0);
   std::mutex mutex;
   on_ranks(job.world, nodes, [&](weftComm_t world) {
-    Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict);
+    const int gpu = gpu_of_rank(gpu_of, world);
+    Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict, gpu);
     LOOM_ASSERT_OK(groups);
-    Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::create(job, *groups, {});
+    Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::create(job, *groups, {.gpu = gpu});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK(begin ? begin(**engine, *groups) : (*engine)->initialize(3));
     for (int step = first; step < last; ++step) {

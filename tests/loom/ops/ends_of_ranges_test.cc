@@ -233,9 +233,9 @@ class Ends {
       const auto wte = input<T>(at_ends, 0), wpe = input<T>(at_ends, 3);
       std::vector<T> y(wte.size());
       op_.embedding_forward(workers_, token.data(), nullptr, wte.data(), wpe.data(), type.data(), y.data(),
-                            kRows, kRows, kWidth);
+                            kRows, kRows, kRows, kWidth);
       op_.embedding_backward(workers_, token.data(), nullptr, y.data(), dwte.data(), dwpe.data(),
-                             dtype.data(), kRows, kRows, kWidth);
+                             dtype.data(), kRows, kRows, kRows, kWidth);
       return y;
     });
     expect_rows_alone<T>("split_embedding", kRows, [&](bool at_ends) {

@@ -165,9 +165,9 @@ struct EmbeddingCase {
     std::vector<T> y(rows * width);
     std::vector<A> dwte(wte.size(), A(kBefore)), dwpe(wpe.size(), A(kBefore)), dtype(width, A(kBefore));
     op.embedding_forward(workers, token.data(), nullptr, wte.data(), wpe.data(), type.data(), y.data(), rows,
-                         tokens, width);
+                         tokens, vocabulary, width);
     op.embedding_backward(workers, token.data(), nullptr, dy.data(), dwte.data(), dwpe.data(), dtype.data(),
-                          rows, tokens, width);
+                          rows, tokens, vocabulary, width);
     return {array(y), {added(dwte), added(dwpe), added(dtype)}};
   }
 };

@@ -19,9 +19,9 @@ TEST_P(Embedding, ForwardAndBackwardAreTheDefinition) {
   Doubles y(kRows * kWidth), dwte(wte.size(), 1), dwpe(wpe.size(), 2), dtype(kWidth, 3);
   const auto& op = table<double>();
   op.embedding_forward(workers, token.data(), nullptr, wte.data(), wpe.data(), nullptr, y.data(), kRows,
-                       kTokens, kWidth);
+                       kTokens, kVocabulary, kWidth);
   op.embedding_backward(workers, token.data(), nullptr, dy.data(), dwte.data(), dwpe.data(), dtype.data(),
-                        kRows, kTokens, kWidth);
+                        kRows, kTokens, kVocabulary, kWidth);
   Doubles wanted_wte(wte.size(), 1), wanted_wpe(wpe.size(), 2), wanted_type(kWidth, 3);
   for (int64_t r = 0; r < kRows; ++r)
     for (int64_t c = 0; c < kWidth; ++c) {
@@ -34,7 +34,7 @@ TEST_P(Embedding, ForwardAndBackwardAreTheDefinition) {
   EXPECT_LT(error_of(dwpe, wanted_wpe), 1e-14);
   EXPECT_LT(error_of(dtype, wanted_type), 1e-14);
   op.embedding_forward(workers, token.data(), nullptr, wte.data(), nullptr, type.data(), y.data(), kRows,
-                       kTokens, kWidth);
+                       kTokens, kVocabulary, kWidth);
   EXPECT_EQ(y[0], wte[kWidth] + type[0]);
 }
 

@@ -106,9 +106,9 @@ TEST_P(SplitVocabulary, EmbeddingsAddUpToTheWhole) {
   const Doubles wte = random_values(kVocabulary * kWidth, 2), dy = random_values(kRows * kWidth, 3);
   Doubles y(kRows * kWidth), dwte(kVocabulary * kWidth);
   op.embedding_forward(workers, kTokens.data(), nullptr, wte.data(), nullptr, nullptr, y.data(), kRows, kRows,
-                       kWidth);
+                       kVocabulary, kWidth);
   op.embedding_backward(workers, kTokens.data(), nullptr, dy.data(), dwte.data(), nullptr, nullptr, kRows,
-                        kRows, kWidth);
+                        kRows, kVocabulary, kWidth);
   for (const int ranks : kRanks) {
     Doubles sum(kRows * kWidth), gradient(kVocabulary * kWidth);
     for (int rank = 0; rank < ranks; ++rank) {

@@ -1,14 +1,15 @@
 // Attention by its kernels: forward is one, backward three.
 #include "device/cuda/kernels/attention_launch.h"
 #include "device/cuda/operator_launches.h"
+#include "device/cuda/operators.h"
 
 namespace loom::cuda {
 namespace {
 
 bool is_taken(Compute& compute, const ops::AttentionShape& shape) {
-  if (shape.head_size <= kLargestAttentionHead) return true;
-  compute.refuse(fail(Code::unsupported, "attention on a GPU takes heads of at most {} elements, not {}",
-                      kLargestAttentionHead, shape.head_size));
+  const Status status = check_sizes(0, shape.head_size);
+  if (status.ok()) return true;
+  compute.refuse(status);
   return false;
 }
 

@@ -50,6 +50,19 @@ void add_up(Compute& compute, const float* a, const float* b, float* sum, int64_
   compute.launch("loom_add", AddArguments{a, b, sum, n});
 }
 
+void clear(Compute& compute, void* to, int64_t bytes) { compute.queue().fill(to, std::byte{0}, bytes); }
+void copy(Compute& compute, const void* from, void* to, int64_t bytes) {
+  compute.queue().copy(to, from, bytes);
+}
+void sum(Compute& compute, const double* x, double* sum, int64_t n) {
+  compute.launch("loom_sum", SumArguments{x, sum, n});
+}
+
+template <typename T>
+void read_logits(Compute& compute, const void* logits, float* to, int64_t n) {
+  compute.launch(kernel_of<T>("widen"), WidenArguments<T>{static_cast<const T*>(logits), to, n});
+}
+
 template <typename T>
 void round(Compute& compute, const float* from, T* to, int64_t n) {
   compute.launch(kernel_of<T>("convert"), ConvertArguments<T>{from, to, n, 1, nullptr});
@@ -76,6 +89,10 @@ void add_elements(ops::Operators<T>& table) {
   table.add_dropout = add_drop<T>;
   table.normal = draw;
   table.add = add_up;
+  table.clear = clear;
+  table.copy = copy;
+  table.sum = sum;
+  table.read_logits = read_logits<T>;
   table.convert = round<T>;
   table.sum_of_squares = squares;
   table.adamw = update<T>;

@@ -16,10 +16,18 @@ std::string kernel_of(const char* name) {
   return std::string("loom_") + name + "_" + kKernelType<T>;
 }
 
-/// sum[width] = Σ over rows of x[rows, width], or that added.
+/// Elements from row to row of this table's logits, which are of T: whole packs of 16 bits, in the memory
+/// that fp32 would take.
 template <typename T>
-void queue_column_sums(Compute& compute, const T* x, float* sum, bool add, int64_t rows, int64_t width) {
-  ColumnSumsArguments<T> arguments{x, nullptr, rows, width};
+int64_t logits_stride(int64_t vocabulary) {
+  return sizeof(T) == 2 && vocabulary >= 8 ? (vocabulary + 7) / 8 * 8 : vocabulary;
+}
+
+/// sum[width] = Σ over rows of x[rows, width], or that added. Rows are `stride` elements apart.
+template <typename T>
+void queue_column_sums(Compute& compute, const T* x, float* sum, bool add, int64_t rows, int64_t width,
+                       int64_t stride) {
+  ColumnSumsArguments<T> arguments{x, nullptr, rows, width, stride};
   arguments.partial = compute.scratch<float>(arguments.parts() * width);
   if (arguments.partial == nullptr) return;
   compute.launch(kernel_of<T>("column_sums"), arguments);

@@ -1,19 +1,20 @@
 // The GPU's table of operators: the CPU's (ops/operators.h) by kernels and by cuBLASLt, on arrays in the
 // device's memory. Each is called with a Compute, and queued.
 //
-// Some entries are empty:
-//   attention_step                          it generates text, on CPUs
-//   embedding_forward, embedding_backward   they do not say how long their table is; the split ones do
-//   head and loss of bf16 and fp16          their logits are fp32; cuBLASLt does not mix fp32 and 16 bits
+// attention_step is empty: texts are continued on CPUs. Logits are of T, in the memory that fp32 would take.
 //
 // Nothing here has run on a GPU so far.
 //
 // Thread safety: constant.
 #pragma once
 
+#include "base/status.h"
 #include "ops/operators.h"
 
 namespace loom::cuda {
+
+/// Whether the kernels take a model of these sizes. Errors: unsupported, which names the limit.
+Status check_sizes(int64_t width, int64_t head_size);
 
 /// For T = float, bf16 and fp16.
 template <typename T>

@@ -8,20 +8,20 @@ namespace {
 
 /// Queues a product, and adds its bias by a kernel where cuBLASLt would not.
 template <typename T>
-void queue_with_bias(Compute& compute, Product product, T* y, int64_t rows, int64_t width) {
+void queue_with_bias(Compute& compute, Product product, T* y, int64_t rows, int64_t width, int64_t stride) {
   const T* const bias = static_cast<const T*>(product.bias);
   if (bias == nullptr || takes_epilogue(product)) return compute.multiply(product);
   product.shape.epilogue = Epilogue::none;
   product.bias = nullptr;
   compute.multiply(product);
   // As an embedding of one position, which every row has.
-  compute.launch(kernel_of<T>("position"), PositionArguments<T>{y, bias, y, 0, rows, 1, width});
+  compute.launch(kernel_of<T>("position"), PositionArguments<T>{y, bias, y, rows, width, stride, {}});
 }
 
 template <typename T>
 void forward(Compute& compute, const T* x, const T* w, const T* bias, T* y, int64_t rows, int64_t in,
              int64_t out) {
-  queue_with_bias(compute, linear_forward(x, w, bias, y, rows, in, out), y, rows, out);
+  queue_with_bias(compute, linear_forward(x, w, bias, y, rows, in, out), y, rows, out, out);
 }
 
 template <typename T>
@@ -35,21 +35,27 @@ void backward_weight(Compute& compute, const T* x, const T* dy, float* dw, float
   const Product with_sums = linear_backward_weight(x, dy, dw, dbias, rows, in, out);
   if (takes_epilogue(with_sums)) return compute.multiply(with_sums);
   compute.multiply(linear_backward_weight<T>(x, dy, dw, nullptr, rows, in, out));
-  if (dbias != nullptr) queue_column_sums(compute, dy, dbias, false, rows, out);
+  if (dbias != nullptr) queue_column_sums(compute, dy, dbias, false, rows, out, out);
 }
 
-void head(Compute& compute, const float* x, const float* w, const float* bias, float* logits, int64_t rows,
-          int64_t width, int64_t vocabulary) {
-  queue_with_bias(compute, head_forward(x, w, bias, logits, rows, width, vocabulary, vocabulary), logits,
-                  rows, vocabulary);
+/// Products of 16-bit rows whose width is odd are slow, so that rows of logits have a stride.
+template <typename T>
+void head(Compute& compute, const T* x, const T* w, const T* bias, void* logits, int64_t rows, int64_t width,
+          int64_t vocabulary) {
+  T* const to = static_cast<T*>(logits);
+  const int64_t stride = logits_stride<T>(vocabulary);
+  queue_with_bias(compute, head_forward(x, w, bias, to, rows, width, vocabulary, stride), to, rows,
+                  vocabulary, stride);
 }
 
-void head_back(Compute& compute, const float* dlogits, const float* x, const float* w, float* dx, float* dw,
-               float* dbias, bool add, int64_t rows, int64_t width, int64_t vocabulary) {
-  compute.multiply(head_backward_input(dlogits, w, dx, rows, width, vocabulary, vocabulary));
-  compute.multiply(
-      head_backward_weight<float>(dlogits, x, dw, nullptr, add, rows, width, vocabulary, vocabulary));
-  if (dbias != nullptr) queue_column_sums(compute, dlogits, dbias, add, rows, vocabulary);
+template <typename T>
+void head_back(Compute& compute, const void* dlogits, const T* x, const T* w, T* dx, float* dw, float* dbias,
+               bool add, int64_t rows, int64_t width, int64_t vocabulary) {
+  const T* const from = static_cast<const T*>(dlogits);
+  const int64_t stride = logits_stride<T>(vocabulary);
+  compute.multiply(head_backward_input(from, w, dx, rows, width, vocabulary, stride));
+  compute.multiply(head_backward_weight<T>(from, x, dw, nullptr, add, rows, width, vocabulary, stride));
+  if (dbias != nullptr) queue_column_sums(compute, from, dbias, add, rows, vocabulary, stride);
 }
 
 }  // namespace
@@ -59,10 +65,8 @@ void add_products(ops::Operators<T>& table) {
   table.linear_forward = forward<T>;
   table.linear_backward_input = backward_input<T>;
   table.linear_backward_weight = backward_weight<T>;
-  if constexpr (std::is_same_v<T, float>) {
-    table.head_forward = head;
-    table.head_backward = head_back;
-  }
+  table.head_forward = head<T>;
+  table.head_backward = head_back<T>;
 }
 LOOM_FOR_EVERY_GPU_TYPE(add_products)
 

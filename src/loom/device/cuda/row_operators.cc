@@ -1,19 +1,21 @@
 // Operators on rows: norms, embeddings, cross-entropy, rotary.
 #include "device/cuda/kernels/cross_entropy.h"
 #include "device/cuda/kernels/embedding_gradient.h"
+#include "device/cuda/kernels/gather_rows.h"
 #include "device/cuda/kernels/layer_norm.h"
 #include "device/cuda/kernels/rotary.h"
 #include "device/cuda/kernels/split_cross_entropy.h"
 #include "device/cuda/operator_launches.h"
+#include "device/cuda/operators.h"
 
 namespace loom::cuda {
 namespace {
 
 /// Whether the kernels take norms of that width; if not, the queue keeps why.
 bool takes_norm(Compute& compute, int64_t width) {
-  if (width <= kLongestNorm) return true;
-  compute.refuse(
-      fail(Code::unsupported, "layer norms of a GPU have at most {} columns, not {}", kLongestNorm, width));
+  const Status status = check_sizes(width, 0);
+  if (status.ok()) return true;
+  compute.refuse(status);
   return false;
 }
 
@@ -38,27 +40,37 @@ void norm_backward(Compute& compute, const T* x, const T* weight, const float* m
   compute.launch("loom_fold", arguments.fold(dweight, dbias));
 }
 
-bool takes_positions(Compute& compute, const int32_t* position) {
-  if (position == nullptr) return true;
-  compute.refuse(fail(Code::unsupported, "padding inside sequences is not trained on a GPU"));
-  return false;
+/// Positions of a batch's rows, and where the kernels' table of them begins.
+template <typename E>
+std::pair<Positions, E*> positions_in(E* table, const int32_t* position, int64_t first, int64_t tokens,
+                                      int64_t width) {
+  const Positions positions{position, first, tokens};
+  return {positions, table == nullptr ? nullptr : table - positions.rows_before() * width};
 }
 
 template <typename T>
-void embedding_of_part(Compute& compute, const int32_t* token, const T* wte, ops::VocabularyRange own, T* y,
-                       int64_t rows, int64_t width) {
+void embed(Compute& compute, const int32_t* token, const int32_t* position, const T* wte, const T* wpe,
+           const T* type, T* y, int64_t rows, int64_t tokens, int64_t vocabulary, int64_t width) {
+  const auto [positions, table] = positions_in(wpe, position, 0, tokens, width);
   compute.launch(kernel_of<T>("embedding"),
-                 EmbeddingArguments<T>{token, wte, nullptr, nullptr, y, rows, 1, width, own});
+                 EmbeddingArguments<T>{token, wte, table, type, y, rows, width, {0, vocabulary}, positions});
+}
+
+template <typename T>
+void embed_part(Compute& compute, const int32_t* token, const T* wte, ops::VocabularyRange own, T* y,
+                int64_t rows, int64_t width) {
+  compute.launch(kernel_of<T>("embedding"),
+                 EmbeddingArguments<T>{token, wte, nullptr, nullptr, y, rows, width, own, {}});
 }
 
 /// Scratch memory of the gradient: two orders of the rows, which the digits' passes write in turn, places and
 /// sums.
 template <typename T>
-void embedding_of_part_back(Compute& compute, const int32_t* token, const int32_t* position, const T* dy,
-                            ops::VocabularyRange own, float* dwte, int64_t rows, int64_t width) {
-  if (!takes_positions(compute, position)) return;
-  TokenOrderArguments order{token, nullptr, nullptr, nullptr, rows, own, 0};
-  EmbeddingGradientArguments<T> gradient{token, nullptr, dy, dwte, nullptr, rows, width, own};
+void embed_part_back(Compute& compute, const int32_t* token, const int32_t* position, const T* dy,
+                     ops::VocabularyRange own, float* dwte, int64_t rows, int64_t width) {
+  const RowTokens tokens{token, position, own};
+  TokenOrderArguments order{tokens, nullptr, nullptr, nullptr, rows, 0};
+  EmbeddingGradientArguments<T> gradient{tokens, nullptr, dy, dwte, nullptr, rows, width};
   const int64_t places = kDigits * order.tiles(), sums = gradient.pieces() * 2 * width;
   const int64_t rows_up = ceil_div(rows, 4) * 4, places_up = ceil_div(places, 4) * 4;  // sums begin aligned
   int32_t* const scratch = compute.scratch<int32_t>(2 * rows_up + places_up + sums);
@@ -79,22 +91,39 @@ void embedding_of_part_back(Compute& compute, const int32_t* token, const int32_
 }
 
 template <typename T>
-void positions(Compute& compute, const T* x, const T* wpe, const int32_t* position, T* y, int64_t first,
-               int64_t rows, int64_t tokens, int64_t width) {
+void add_position(Compute& compute, const T* x, const T* wpe, const int32_t* position, T* y, int64_t first,
+                  int64_t rows, int64_t tokens, int64_t width) {
   if (wpe == nullptr) {
     if (y != x) compute.queue().copy(y, x, rows * width * static_cast<int64_t>(sizeof(T)));
     return;
   }
-  if (!takes_positions(compute, position)) return;
-  compute.launch(kernel_of<T>("position"), PositionArguments<T>{x, wpe, y, first, rows, tokens, width});
+  const auto [positions, table] = positions_in(wpe, position, first, tokens, width);
+  compute.launch(kernel_of<T>("position"), PositionArguments<T>{x, table, y, rows, width, width, positions});
+}
+
+/// Positions that follow no rule are sorted like tokens, which they are for this gradient. One position for
+/// all rows has too few elements for a block of each.
+template <typename T>
+void add_position_back(Compute& compute, const T* dy, const int32_t* position, float* dwpe, int64_t first,
+                       int64_t rows, int64_t tokens, int64_t width) {
+  if (position != nullptr)
+    return embed_part_back<T>(compute, position, nullptr, dy, {0, tokens}, dwpe, rows, width);
+  if (tokens == 1) return queue_column_sums(compute, dy, dwpe, true, rows, width, width);
+  compute.launch(kernel_of<T>("position_gradient"),
+                 PositionGradientArguments<T>{dy, dwpe, first, rows, tokens, width});
 }
 
 template <typename T>
-void positions_back(Compute& compute, const T* dy, const int32_t* position, float* dwpe, int64_t first,
-                    int64_t rows, int64_t tokens, int64_t width) {
-  if (!takes_positions(compute, position)) return;
-  compute.launch(kernel_of<T>("position_gradient"),
-                 PositionGradientArguments<T>{dy, dwpe, first, rows, tokens, width});
+void embed_back(Compute& compute, const int32_t* token, const int32_t* position, const T* dy, float* dwte,
+                float* dwpe, float* dtype, int64_t rows, int64_t tokens, int64_t vocabulary, int64_t width) {
+  embed_part_back<T>(compute, token, position, dy, {0, vocabulary}, dwte, rows, width);
+  if (dwpe != nullptr) add_position_back(compute, dy, position, dwpe, 0, rows, tokens, width);
+  if (dtype != nullptr) add_position_back<T>(compute, dy, nullptr, dtype, 0, rows, 1, width);
+}
+
+template <typename T>
+void gather(Compute& compute, const T* x, int64_t of, const int32_t* row, T* y, int64_t rows, int64_t width) {
+  compute.launch(kernel_of<T>("gather_rows"), GatherRowsArguments<T>{x, row, y, of, rows, width});
 }
 
 template <typename T>
@@ -108,23 +137,36 @@ void turn(Compute& compute, const ops::RotaryShape& shape, T* qkv, bool back) {
                                     shape.head_size, shape.dims, shape.interleaved, back});
 }
 
-void loss_of(Compute& compute, float* logits, const int32_t* target, double* loss, int64_t rows,
+template <typename T>
+void loss_of(Compute& compute, void* logits, const int32_t* target, double* loss, int64_t rows,
              int64_t vocabulary, float scale) {
-  compute.launch("loom_cross_entropy_fp32",
-                 CrossEntropyArguments<float>{logits, target, loss, rows, vocabulary, vocabulary, scale});
+  compute.launch(kernel_of<T>("cross_entropy"),
+                 CrossEntropyArguments<T>{static_cast<T*>(logits), target, loss, rows, vocabulary,
+                                          logits_stride<T>(vocabulary), scale});
 }
 
-void part_of_loss(Compute& compute, float* logits, const int32_t* target, ops::VocabularyRange own,
+template <typename T>
+void part_of_loss(Compute& compute, void* logits, const int32_t* target, ops::VocabularyRange own,
                   float* numbers, int64_t rows) {
-  compute.launch("loom_split_cross_entropy_begin_fp32",
-                 SplitCrossEntropyBeginArguments<float>{logits, target, numbers, rows, own.count, own});
+  compute.launch(kernel_of<T>("split_cross_entropy_begin"),
+                 SplitCrossEntropyBeginArguments<T>{static_cast<const T*>(logits), target, numbers, rows,
+                                                    logits_stride<T>(own.count), own});
 }
 
-void loss_of_parts(Compute& compute, float* logits, const int32_t* target, ops::VocabularyRange own,
+template <typename T>
+void loss_of_parts(Compute& compute, void* logits, const int32_t* target, ops::VocabularyRange own,
                    const float* numbers, int ranks, int, double* loss, int64_t rows, float scale) {
-  compute.launch("loom_split_cross_entropy_finish_fp32",
-                 SplitCrossEntropyFinishArguments<float>{logits, target, numbers, loss, rows, own.count, own,
-                                                         ranks, scale});
+  compute.launch(kernel_of<T>("split_cross_entropy_finish"),
+                 SplitCrossEntropyFinishArguments<T>{static_cast<T*>(logits), target, numbers, loss, rows,
+                                                     logits_stride<T>(own.count), own, ranks, scale});
+}
+
+template <typename T>
+void right_of(Compute& compute, const void* scores, const int32_t* target, double* right, int64_t rows,
+              int64_t classes) {
+  compute.launch(kernel_of<T>("count_right"),
+                 CountRightArguments<T>{static_cast<const T*>(scores), target, right, rows, classes,
+                                        logits_stride<T>(classes)});
 }
 
 }  // namespace
@@ -133,16 +175,18 @@ template <typename T>
 void add_rows(ops::Operators<T>& table) {
   table.layer_norm_forward = norm_forward<T>;
   table.layer_norm_backward = norm_backward<T>;
-  table.split_embedding_forward = embedding_of_part<T>;
-  table.split_embedding_backward = embedding_of_part_back<T>;
-  table.position_forward = positions<T>;
-  table.position_backward = positions_back<T>;
+  table.embedding_forward = embed<T>;
+  table.embedding_backward = embed_back<T>;
+  table.split_embedding_forward = embed_part<T>;
+  table.split_embedding_backward = embed_part_back<T>;
+  table.position_forward = add_position<T>;
+  table.position_backward = add_position_back<T>;
+  table.gather_rows = gather<T>;
   table.rotary = turn<T>;
-  if constexpr (std::is_same_v<T, float>) {
-    table.cross_entropy = loss_of;
-    table.split_cross_entropy_begin = part_of_loss;
-    table.split_cross_entropy_finish = loss_of_parts;
-  }
+  table.cross_entropy = loss_of<T>;
+  table.split_cross_entropy_begin = part_of_loss<T>;
+  table.split_cross_entropy_finish = loss_of_parts<T>;
+  table.count_right = right_of<T>;
 }
 LOOM_FOR_EVERY_GPU_TYPE(add_rows)
 

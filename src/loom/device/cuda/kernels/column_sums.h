@@ -39,12 +39,12 @@ LOOM_DEVICE void sum_columns(const T* x, int64_t stride, int64_t first, int64_t 
   }
 }
 
-/// partial[parts, C] of x[M, C].
+/// partial[parts, C] of x[M, C], whose rows are `stride` elements apart.
 template <typename T>
 struct ColumnSumsArguments {
   const T* x;
   float* partial;
-  int64_t rows, width;
+  int64_t rows, width, stride;
 
   static constexpr unsigned kGroups = 8;
   static constexpr int64_t kColumns = int64_t{kLanes} * kPack<T>;
@@ -62,7 +62,7 @@ struct ColumnSumsArguments {
   }
   template <typename Visit>
   void pointers(Visit&& visit) {
-    visit(x, rows * width), visit(partial, parts() * width);
+    visit(x, rows * stride), visit(partial, parts() * width);
   }
 };
 
@@ -71,7 +71,7 @@ LOOM_DEVICE void column_sums(const ColumnSumsArguments<T>& a) {
   using Arguments = ColumnSumsArguments<T>;
   const int64_t part = block_index().y, parts = grid_size().y;
   float* const to = a.partial + part * a.width;
-  sum_columns<kPack<T>, Arguments::kGroups>(a.x, a.width, a.rows * part / parts, a.rows * (part + 1) / parts,
+  sum_columns<kPack<T>, Arguments::kGroups>(a.x, a.stride, a.rows * part / parts, a.rows * (part + 1) / parts,
                                             block_index().x * Arguments::kColumns, a.width,
                                             [&](int64_t column, float sum) { to[column] = sum; });
 }

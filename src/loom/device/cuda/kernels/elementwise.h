@@ -58,6 +58,26 @@ LOOM_DEVICE void convert(const ConvertArguments<T>& a) {
   });
 }
 
+/// to[n] = from.
+template <typename T>
+struct WidenArguments {
+  const T* from;
+  float* to;
+  int64_t count;
+
+  LaunchShape shape() const { return shape_of_elements<kPack<T>>(count); }
+  template <typename Visit>
+  void pointers(Visit&& visit) {
+    visit(from, count), visit(to, count);
+  }
+};
+
+template <typename T>
+LOOM_DEVICE void widen(const WidenArguments<T>& a) {
+  for_elements<kPack<T>>(a.count, aligned(a.from, a.to),
+                         [&]<int n>(int64_t i) { store_pack(a.to + i, load_pack<n>(a.from + i)); });
+}
+
 /// chunk[i] = Σ x² over elements [i·size, min((i+1)·size, n)), in fp64 and in the CPU's order, so with its
 /// bits: lane l of a warp adds up elements l, l + 32, ... of the chunk, as the CPU's vectors do.
 struct SumOfSquaresArguments {

@@ -16,11 +16,11 @@ inline constexpr int64_t kRunRows = 32;
 /// before, and of the run that goes on in the next.
 template <typename T>
 struct EmbeddingGradientArguments {
-  const int32_t *token, *order;
+  RowTokens tokens;
+  const int32_t* order;
   const T* dy;
   float *dwte, *sums;
   int64_t rows, width;
-  ops::VocabularyRange own;
 
   int64_t pieces() const { return ceil_div(rows, kRunRows); }
   LaunchShape shape() const {  // of both kernels
@@ -30,7 +30,8 @@ struct EmbeddingGradientArguments {
   }
   template <typename Visit>
   void pointers(Visit&& visit) {
-    visit(token, rows), visit(order, rows), visit(dy, rows * width), visit(dwte, own.count * width);
+    tokens.pointers(visit, rows), visit(order, rows), visit(dy, rows * width);
+    visit(dwte, tokens.own.count * width);
     visit(sums, pieces() * 2 * width);
   }
 };
@@ -38,7 +39,7 @@ struct EmbeddingGradientArguments {
 /// The key at a place of the order; -1 before and behind it.
 template <typename T>
 LOOM_DEVICE int32_t key_at(const EmbeddingGradientArguments<T>& a, int64_t place) {
-  return place < 0 || place >= a.rows ? -1 : token_key(a.token[a.order[place]], a.own);
+  return place < 0 || place >= a.rows ? -1 : a.tokens.key(a.order[place]);
 }
 /// body<n>(column) for the columns of the block: of its tile, where a row is longer than a block takes.
 template <typename T, typename Body>
@@ -57,7 +58,7 @@ LOOM_DEVICE void embedding_gradient(const EmbeddingGradientArguments<T>& a) {
     int32_t key = key_at(a, begin);
     bool from_before = key == key_at(a, begin - 1);
     Floats<n> sum{};
-    for (int64_t place = begin; place < end && key < a.own.count; ++place) {
+    for (int64_t place = begin; place < end && key < a.tokens.own.count; ++place) {
       add_pack(sum, a.dy + int64_t{a.order[place]} * a.width + column);
       const int32_t next = key_at(a, place + 1);
       const bool goes_on = next == key;
@@ -79,7 +80,7 @@ template <typename T>
 LOOM_DEVICE void embedding_gradient_runs(const EmbeddingGradientArguments<T>& a) {
   const int64_t piece = block_index().x, begin = piece * kRunRows, end = begin + kRunRows;
   const int32_t key = key_at(a, end);  // -1 behind the last place
-  const bool goes_on = key >= 0 && key < a.own.count && key_at(a, end - 1) == key;
+  const bool goes_on = key >= 0 && key < a.tokens.own.count && key_at(a, end - 1) == key;
   const bool from_before = key_at(a, begin) == key && key_at(a, begin - 1) == key;
   if (!goes_on || from_before) return;
   for_tile(a, [&]<int n>(int64_t column) {

@@ -19,13 +19,28 @@ LOOM_DEVICE int32_t token_key(int32_t token, const ops::VocabularyRange& own) {
   return static_cast<int32_t>(key >= 0 && key < own.count ? key : own.count);
 }
 
+/// Tokens of rows, of which those with a negative position count as another rank's: padding is not trained.
+struct RowTokens {
+  const int32_t *token, *position;  // the latter may be null
+  ops::VocabularyRange own;
+
+  LOOM_DEVICE int32_t key(int64_t row) const {
+    return position != nullptr && position[row] < 0 ? static_cast<int32_t>(own.count)
+                                                    : token_key(token[row], own);
+  }
+  template <typename Visit>
+  void pointers(Visit&& visit, int64_t rows) {
+    visit(token, rows), visit(position, position == nullptr ? 0 : rows);
+  }
+};
+
 /// Of digit `digit`, from 0. `before` is the order by the digits before it, null for the first.
 struct TokenOrderArguments {
-  const int32_t *token, *before;
+  RowTokens tokens;
+  const int32_t* before;
   int32_t* places;  // [kDigits, tiles]: counts at first, then where the tile's rows of that digit go
   int32_t* after;
   int64_t rows;
-  ops::VocabularyRange own;
   int32_t digit;
 
   int64_t tiles() const { return ceil_div(rows, kTileRows); }
@@ -44,7 +59,8 @@ struct TokenOrderArguments {
   }
   template <typename Visit>
   void pointers(Visit&& visit) {
-    visit(token, rows), visit(before, before == nullptr ? 0 : rows), visit(places, kDigits * tiles());
+    tokens.pointers(visit, rows), visit(before, before == nullptr ? 0 : rows),
+        visit(places, kDigits * tiles());
     visit(after, rows);
   }
 };
@@ -55,7 +71,7 @@ LOOM_DEVICE int32_t share_digits(const TokenOrderArguments& a, int32_t* digit) {
   int32_t row = -1, mine = -1;
   if (place < a.rows) {
     row = a.before == nullptr ? static_cast<int32_t>(place) : a.before[place];
-    mine = token_key(a.token[row], a.own) >> (8 * a.digit) & static_cast<int32_t>(kDigits - 1);
+    mine = a.tokens.key(row) >> (8 * a.digit) & static_cast<int32_t>(kDigits - 1);
   }
   digit[thread_index().x] = mine;
   barrier();

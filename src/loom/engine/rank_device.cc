@@ -1,0 +1,93 @@
+// The host with its workers, or a GPU with kernels, products and scratch memory.
+#include "engine/rank_device.h"
+
+#include "base/check.h"
+#include "device/cuda/compute.h"
+#include "device/host.h"
+
+namespace loom::engine {
+namespace {
+
+constexpr int64_t kTransferBytes = 8 << 20;  // of each of two pinned buffers
+
+}  // namespace
+
+struct RankDevice::Gpu {
+  std::unique_ptr<cuda::Kernels> kernels;
+  std::unique_ptr<cuda::Products> products;
+  std::unique_ptr<cuda::Compute> compute;
+};
+
+RankDevice::RankDevice(int threads) : workers_(threads) {}
+
+RankDevice::~RankDevice() {
+  transfer_.reset();
+  if (queue_ != nullptr) (void)queue_->drain();  // what failed was said before
+  gpu_.reset();
+  queue_.reset();
+}
+
+Result<std::unique_ptr<RankDevice>> RankDevice::create(const Where& where, bool strict) {
+  if (where.threads < 1)
+    return fail(Code::invalid_argument, "threads is {}, must be at least 1", where.threads);
+  std::unique_ptr<RankDevice> own(new RankDevice(where.threads));
+  if (where.gpu >= 0) {
+    LOOM_TRY(own->open_gpu(where.gpu, strict));
+  } else {
+    own->device_ = std::make_unique<device::Host>();
+    Result<std::unique_ptr<device::Queue>> queue = own->device_->make_queue();
+    LOOM_TRY(queue.status());
+    own->queue_ = queue.take();
+  }
+  Result<device::Transfer> transfer = device::Transfer::create(*own->device_, *own->queue_, kTransferBytes);
+  LOOM_TRY(transfer.status());
+  own->transfer_ = std::make_unique<device::Transfer>(transfer.take());
+  return own;
+}
+
+Status RankDevice::open_gpu(int ordinal, bool strict) {
+  Result<std::unique_ptr<cuda::Device>> opened = cuda::Device::open(ordinal);
+  LOOM_TRY(opened.status());
+  cuda::Device& device = **opened;
+  device_ = opened.take();
+  Result<std::unique_ptr<device::Queue>> queue = device.make_queue();
+  LOOM_TRY(queue.status());
+  queue_ = queue.take();
+  auto gpu = std::make_unique<Gpu>();
+  Result<std::unique_ptr<cuda::Kernels>> kernels = cuda::Kernels::load(device);
+  LOOM_TRY(kernels.status());
+  gpu->kernels = kernels.take();
+  // What is timed may differ from run to run, and so may the bits of a sum.
+  Result<std::unique_ptr<cuda::Products>> products =
+      cuda::Products::create(device, {.split_k = !strict, .prefers_first = strict});
+  LOOM_TRY(products.status());
+  gpu->products = products.take();
+  Result<std::unique_ptr<cuda::Compute>> compute =
+      cuda::Compute::create(device, *queue_, *gpu->kernels, *gpu->products);
+  LOOM_TRY(compute.status());
+  gpu->compute = compute.take();
+  gpu_ = std::move(gpu);
+  return {};
+}
+
+device::Context RankDevice::context() {
+  if (on_gpu()) return *gpu_->compute;
+  return workers_;
+}
+
+std::string RankDevice::choices() const { return on_gpu() ? gpu_->products->choices() : ""; }
+
+Status RankDevice::adopt(const std::string& choices) {
+  return on_gpu() && !choices.empty() ? gpu_->products->adopt(choices).status() : Status();
+}
+
+Status RankDevice::end_preparing() {
+  if (on_gpu()) gpu_->compute->end_preparing();
+  return queue_->drain();
+}
+
+int64_t RankDevice::memory_bytes() const {
+  return on_gpu() ? gpu_->compute->memory_bytes() : static_cast<int64_t>(workers_.scratch_bytes());
+}
+
+}  // namespace loom::engine

@@ -1,0 +1,43 @@
+// Training on fake GPUs, beside the same on CPUs.
+#pragma once
+
+#include "engine/families.h"
+#include "loom/device/emulated_kernels.h"
+#include "loom/device/fakes.h"
+
+namespace loom::testing {
+
+constexpr double kTolerance = 1e-5;  // of losses in fp32
+
+/// All ranks share GPU 0, or each takes one of the two that there are.
+inline int shared_gpu(int) { return 0; }
+inline int own_gpu(int rank) { return rank % 2; }
+
+class OnFakeGpus : public ::testing::Test {
+ protected:
+  void SetUp() override { add_emulated_kernels(); }
+
+  /// Losses on GPUs are near those on CPUs, step by step, relatively.
+  static void expect_losses_of_cpus(const program::Job& job, double tolerance, const GpuOf& gpu_of,
+                                    int steps = 3) {
+    const std::vector<double> wanted = train(job, 0, steps), got = train(job, 0, steps, {}, {}, 1, gpu_of);
+    for (size_t step = 0; step < wanted.size(); ++step)
+      EXPECT_NEAR(got[step], wanted[step], tolerance * wanted[step]) << "step " << step;
+  }
+
+  FakeDriver fake;
+};
+
+/// A model so small that the emulator is done soon: two blocks, 8 sequences of 8 tokens a step.
+inline program::Job tiny_job(int world = 1, int degree = 1, int microbatches = 1,
+                             model::Family family = model::Family::gpt2) {
+  program::Job job = small_job(world, degree, microbatches, kSequences / world / microbatches);
+  job.spec.layers = 2;
+  job.spec.heads = 2;
+  job.spec.context = job.tokens = 8;
+  job.spec = family_spec(family, model::usual_task(family), job.spec);
+  model::complete(job.spec);
+  return job;
+}
+
+}  // namespace loom::testing
