@@ -5,7 +5,8 @@ option(WEFT_TOGETHER "Compile eight files of tests at a time" ON)
 # Files that are compiled alone: they replace malloc, or have names in common with other files of their program.
 set(WEFT_ALONE
     api/allocation_test.cc api/long_test.cc
-    cuda/deferred_free_test.cc cuda/exposed_plan_test.cc cuda/gpu_direct_test.cc cuda/graph_failures_test.cc cuda/graph_test.cc cuda/misuse_test.cc
+    cuda/deferred_free_test.cc cuda/exposed_plan_test.cc cuda/gpu_direct_test.cc cuda/graph_failures_test.cc cuda/graph_kernels_test.cc
+    cuda/graph_test.cc cuda/misuse_test.cc
     cuda/pending_release_test.cc cuda/plan_path_test.cc
     engine/peer_losses_test.cc
     loom/api/predictions_test.cc

@@ -158,14 +158,14 @@ for blocks in (1, 4, 64):
     step(f"blocks_{blocks}", "latency", 30, 5, f"reduce_scatter with at most {blocks} thread blocks for a rank (16 is usual)",
          ["{bin}/gpu_ranks", "time", "2", "reduce_scatter", "{256M}"], readers.json_rows, WEFT_CUDA_BLOCKS=str(blocks))
 
-# ---- the plan kernel: each result says by which algorithm it ran, "one_hop_kernel" where it was the kernel ----
-step("kernel_tests", "plan kernel", 60, 5, "Do short collectives run as one kernel, and end when a rank is missing?",
-     ["{bin}/test_cuda", "--gtest_filter=PlanPath.*"], readers.google_tests, **OF_TESTS, **IN_KERNELS)
+# ---- the plan kernel: each result says by which algorithm it ran, "one_hop_kernel" or "direct_kernel" where it was the kernel ----
+step("kernel_tests", "plan kernel", 60, 5, "Do collectives run as one kernel, in graphs too, and end when a rank is missing?",
+     ["{bin}/test_cuda", "--gtest_filter=*PlanPath*-*Processes*"], readers.google_tests, **OF_TESTS, **IN_KERNELS)
 for ranks in (2, 4):
     for collective in ("all_reduce", "all_gather"):
         step(f"kernel_{collective}_{ranks}", "plan kernel", 40, 5, f"{collective} of {ranks} ranks as one kernel",
              ["{bin}/gpu_ranks", "time", str(ranks), collective, "64", "{64K}"], readers.json_rows, **IN_KERNELS)
-step("kernel_graph_2", "plan kernel", 40, 5, "all_reduce of 2 ranks in a CUDA graph of 20 calls with the kernel on, which go step by step",
+step("kernel_graph_2", "plan kernel", 40, 5, "all_reduce of 2 ranks in a CUDA graph of 20 calls, each a kernel of the graph",
      ["{bin}/gpu_ranks", "time", "2", "all_reduce", "64", "--graph", "20"], readers.json_rows, **IN_KERNELS)
 step("kernel_abort", "plan kernel", 40, 5, "How soon the stream goes on after weftCommAbort, from a kernel that waits",
      ["{bin}/gpu_ranks", "abort"], readers.json_rows, **OF_TESTS, **IN_KERNELS)

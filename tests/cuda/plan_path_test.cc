@@ -236,6 +236,33 @@ TEST_P(PlanPathFailures, ARankWhoseStreamDoesNotComeIsNamed) {
       on_device_for_a_second);
 }
 
+// The second kernel would never start: the call ended with a timeout, and named the wrong cause.
+TEST(PlanPath, TwoRanksOnOneStreamAreTold) {
+  WEFT_NEED_PLAN_PATH();
+  weftUniqueId id;
+  WEFT_OK(weftGetUniqueId(&id));
+  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+  config.device = 0;
+  weftComm_t comms[2] = {};
+  WEFT_OK(weftGroupStart());
+  for (int rank = 0; rank < 2; ++rank) WEFT_OK(weftCommInitRankConfig(&comms[rank], 2, id, rank, &config));
+  WEFT_OK(weftGroupEnd());
+  {
+    const DeviceStream stream;
+    DeviceArray<float> data[] = {DeviceArray<float>(Values(kCount, 1)),
+                                 DeviceArray<float>(Values(kCount, 1))};
+    WEFT_OK(weftGroupStart());
+    for (int rank = 0; rank < 2; ++rank)
+      WEFT_OK(weftAllReduce(data[rank].data(), data[rank].data(), kCount, weftFloat, weftSum, comms[rank],
+                            stream.weft()));
+    EXPECT_EQ(weftGroupEnd(), weftInvalidUsage);
+    const std::string why = weftGetLastError(nullptr);
+    EXPECT_NE(why.find("rank 0 has called it on the same CUDA stream"), std::string::npos) << why;
+    stream.synchronize();  // it goes on
+  }
+  for (weftComm_t comm : comms) (void)weftCommAbort(comm);
+}
+
 // Kernels send no message. Of some calls that differ, both kernels end; others wait for each other.
 TEST(PlanPath, RanksThatCallSomethingElseAreToldWhat) {
   WEFT_NEED_PLAN_PATH();

@@ -39,10 +39,8 @@ MUTATIONS = [
      "if (!{} && PlanBlock::load_acquire(&host.abort) != 0) return true;"),
     ("deadline by polls", "plan_kernel.h", "if (block_.waited_ns() <= call_.timeout_ns) return false;",
      "if ({} ? ++polls_ <= 2000 : block_.waited_ns() <= call_.timeout_ns) return false;"),
-    ("address behind its stamp", "plan_kernel.h",
-     "PlanBlock::store_fenced(&told.address, call_.exposed[space]);\n        PlanBlock::store_fenced(&told.stamp, stamp());",
-     "if ({}) PlanBlock::store_fenced(&told.stamp, stamp());\n        PlanBlock::store_fenced(&told.address, call_.exposed[space]);\n"
-     "        if (!{}) PlanBlock::store_fenced(&told.stamp, stamp());"),
+    ("another call's buffer is read", "plan_kernel.h", "return PlanBlock::load_acquire(told) == stamp();",
+     "return {} ? PlanBlock::load_acquire(told) != 0 : PlanBlock::load_acquire(told) == stamp();"),
     ("a left-out graph begins", "plan_block.h", "return std::atomic_ref(*const_cast<uint32_t*>(loaded)).load();",
      "return {} ? 0 : std::atomic_ref(*const_cast<uint32_t*>(loaded)).load();"),
     ("credit not waited for", "plan_kernel.h", "block_.epoch > 2 ? block_.epoch - 2 : 0",

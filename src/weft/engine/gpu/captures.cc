@@ -5,6 +5,10 @@
 
 #include "base/hash.h"
 #include "base/mutex.h"
+#include "device/cuda/deferred_free.h"
+#include "engine/gpu/device_calls.h"
+#include "engine/gpu/stream_path.h"
+#include "engine/run/signature.h"
 
 namespace weft::engine {
 namespace {
@@ -28,6 +32,14 @@ std::unique_ptr<Communicator> make_shadow(Communicator& parent, uint32_t number)
   return shadow;
 }
 
+/// What a graph that holds kernels keeps.
+struct GraphOfKernels {
+  GraphOfKernels() { cuda::DeferredFree::instance().graph_begins(); }
+  ~GraphOfKernels() { cuda::DeferredFree::instance().graph_ends(); }
+  GraphOfKernels(const GraphOfKernels&) = delete;
+  GraphOfKernels& operator=(const GraphOfKernels&) = delete;
+};
+
 }  // namespace
 
 // ---- Captures
@@ -36,13 +48,16 @@ Captures::~Captures() {
   {
     const Lock lock = parent_.context().lock();
     close();
+    for (const Shadow& shadow : shadows_)
+      if (shadow.path && !shadow.graph.expired()) shadow.path->outlive();
   }
   dispose(shadows_);
 }
 
 bool Captures::Shadow::in_use() const {
   return !comm->operations().unfinished().empty() ||
-         std::any_of(calls.begin(), calls.end(), [](const auto& held) { return !held.expired(); });
+         std::any_of(calls.begin(), calls.end(), [](const auto& held) { return !held.expired(); }) ||
+         !graph.expired();
 }
 
 Captures::Shadow* Captures::find(uint64_t capture) {
@@ -58,7 +73,7 @@ std::list<Captures::Shadow> Captures::take_unused() {
   for (auto shadow = shadows_.begin(); shadow != shadows_.end();) {
     const auto next = std::next(shadow);
     if (!shadow->in_use()) {
-      of_old_shadows_ += shadow->comm->recorder().total();
+      of_old_shadows_ += shadow->comm->recorder().total() + (shadow->path ? shadow->path->ended() : 0);
       if (const Record* last = shadow->comm->recorder().latest(); is_later(last, latest_of_old_shadows()))
         latest_of_old_shadows_ = *last;
       unused.splice(unused.end(), shadows_, shadow);
@@ -71,42 +86,94 @@ std::list<Captures::Shadow> Captures::take_unused() {
 void Captures::dispose(std::list<Shadow>& unused) {
   if (unused.empty()) return;
   const cuda::Scope scope(parent_.on_device().executor->device());
+  {
+    const Lock lock = parent_.context().lock();
+    for (Shadow& shadow : unused) shadow.path.reset();
+  }
   for (Shadow& shadow : unused)
     if (shadow.last) (void)(*cuda::driver())->event_destroy(shadow.last);
   unused.clear();
 }
 
+Result<Captures::Shadow*> Captures::find_or_make(uint64_t capture) {
+  if (Shadow* const known = find(capture)) return known;
+  std::list<Shadow> unused = take_unused();
+  dispose(unused);
+  auto made = make_shadow(parent_, ++captures_);
+  const Lock lock = parent_.context().lock();
+  std::shared_ptr<StreamPath> path;
+  for (const auto& of_parent : parent_.on_device().paths) {
+    auto own = of_parent->for_capture(captures_);
+    if (!own) return own.status();
+    if (!path) path = own.take();
+  }
+  shadows_.push_back({capture, std::move(made), nullptr, {}, std::move(path), {}});
+  if (!parent_.failure().ok()) return parent_.failure();
+  return &shadows_.back();
+}
+
 Result<std::shared_ptr<CapturedCalls>> Captures::hold(const cuda::Capture& capture) {
   const MutexLock guard(mutex_);
-  Shadow* shadow = find(capture.id);
-  if (!shadow) {
-    std::list<Shadow> unused = take_unused();
-    dispose(unused);
-    auto made = make_shadow(parent_, ++captures_);
-    const Lock lock = parent_.context().lock();
-    shadows_.push_back({capture.id, std::move(made), nullptr, {}});
-    shadow = &shadows_.back();
-    if (!parent_.failure().ok()) return parent_.failure();
-  }
-  auto calls = CapturedCalls::create(*shadow->comm);
+  const Result<Shadow*> shadow = find_or_make(capture.id);
+  if (!shadow) return shadow.status();
+  auto calls = CapturedCalls::create(*(*shadow)->comm);
   if (!calls) return calls.status();
   const Lock lock = parent_.context().lock();
-  shadow->calls.push_back(*calls);
+  (*shadow)->calls.push_back(*calls);
   return calls.take();
+}
+
+// Kernels of a capture follow each other, whatever their streams: they count the same epochs.
+Status Captures::follow_last(Shadow& shadow, cuda::StreamHandle* stream) {
+  const cuda::Driver& d = **cuda::driver();
+  if (shadow.last) return cuda::check(d.stream_wait_event(stream, shadow.last, 0), "cuStreamWaitEvent");
+  return cuda::check(d.event_create(&shadow.last, cuda::kEventDisableTiming), "cuEventCreate");
+}
+
+Status Captures::keep_with(const cuda::Capture& capture, Shadow& shadow) {
+  if (!shadow.graph.expired()) return {};
+  const auto graph = std::make_shared<GraphOfKernels>();
+  shadow.graph = graph;
+  return cuda::keep_with(capture.graph, graph);
+}
+
+Result<bool> Captures::capture_on_path(const cuda::Capture& capture, const Call& call) {
+  if (plan::is_transfer(call.collective)) return false;
+  const MutexLock guard(mutex_);
+  const cuda::Scope scope(parent_.on_device().executor->device());
+  const Result<Shadow*> found = find_or_make(capture.id);
+  if (!found) return found.status();
+  Shadow& shadow = **found;
+  const Lock lock = parent_.context().lock();
+  if (!parent_.failure().ok()) return parent_.failure();
+  if (!shadow.path) return false;
+  auto served = find_on_path(parent_, *shadow.path, call);
+  if (!served) return false;
+  auto* const stream = static_cast<cuda::StreamHandle*>(call.cuda_stream);
+  const CommOptions& options = parent_.options();
+  const StreamPath::StreamCall stream_call{call, call.timeout_s > 0 ? call.timeout_s : options.timeout_s,
+                                           options.strict, signature_of(call, *served->tables)};
+  WEFT_TRY(keep_with(capture, shadow));
+  WEFT_TRY(follow_last(shadow, stream));
+  WEFT_TRY(shadow.path->capture(stream_call, served));
+  algorithm_on_path_ = served->tables->plan.algorithm;
+  WEFT_TRY(cuda::check((*cuda::driver())->event_record(shadow.last, stream), "cuEventRecord"));
+  return true;
 }
 
 Status Captures::arrive(CapturedCalls& calls, const cuda::Capture& capture, cuda::StreamHandle* stream) {
   const MutexLock guard(mutex_);
-  const cuda::Driver& d = **cuda::driver();
   Shadow& shadow = *find(capture.id);
-  if (shadow.last) WEFT_TRY(cuda::check(d.stream_wait_event(stream, shadow.last, 0), "cuStreamWaitEvent"));
-  else WEFT_TRY(cuda::check(d.event_create(&shadow.last, cuda::kEventDisableTiming), "cuEventCreate"));
+  WEFT_TRY(follow_last(shadow, stream));
   WEFT_TRY(calls.arrive_in(stream, capture.graph));
-  return cuda::check(d.event_record(shadow.last, stream), "cuEventRecord");
+  return cuda::check((*cuda::driver())->event_record(shadow.last, stream), "cuEventRecord");
 }
 
 void Captures::fail() {
-  for (Shadow& shadow : shadows_) shadow.comm->fail_as_shadow();
+  for (Shadow& shadow : shadows_) {
+    shadow.comm->fail_as_shadow();
+    if (shadow.path) shadow.path->stop();
+  }
 }
 
 Operation* Captures::unfinished() const {
@@ -115,7 +182,21 @@ Operation* Captures::unfinished() const {
   return nullptr;
 }
 
+bool Captures::path_under_way() const {
+  return std::any_of(shadows_.begin(), shadows_.end(), [](const Shadow& shadow) {
+    return shadow.path && shadow.path->ended() < shadow.path->begun();
+  });
+}
+
+Status Captures::check_paths() const {
+  for (const Shadow& shadow : shadows_)
+    if (shadow.path) WEFT_TRY(shadow.path->has_ended(0).status().in(shadow.comm->name()));
+  return {};
+}
+
 void Captures::close() {
+  for (Shadow& shadow : shadows_)
+    if (shadow.path) shadow.path->stop();
   for (Shadow& shadow : shadows_)
     for (const auto& held : shadow.calls)
       if (const auto calls = held.lock()) calls->close();
@@ -124,7 +205,8 @@ void Captures::close() {
 uint64_t Captures::operations() const {
   uint64_t ended = of_old_shadows_;
   for (const Shadow& shadow : shadows_)
-    ended += shadow.comm->recorder().total() - shadow.comm->operations().unfinished().size();
+    ended += shadow.comm->recorder().total() - shadow.comm->operations().unfinished().size() +
+             (shadow.path ? shadow.path->ended() : 0);
   return ended;
 }
 

@@ -5,6 +5,9 @@
 // that every launch comes to them in their order, on whichever streams they were captured. The shadow shares
 // its communicator's health.
 //
+// A call that a path does is a kernel of the graph. Its launches need no thread of the CPU. So the CPU looks
+// at the kernel's words only when it is asked for the communicator's health.
+//
 // Thread safety: every method; those marked (lock) want the context's lock held, the others want it free. The
 // lock of this is taken before the context's.
 #pragma once
@@ -13,11 +16,13 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "base/mutex.h"
 #include "base/status.h"
 #include "engine/gpu/captured_calls.h"
+#include "engine/gpu/stream_path.h"
 #include "engine/run/communicator.h"
 
 namespace weft::engine {
@@ -31,6 +36,9 @@ class Captures {
 
   /// What is to hold further calls of a capture.
   Result<std::shared_ptr<CapturedCalls>> hold(const cuda::Capture& capture);
+  /// Puts a call into the graph as a kernel, which needs no CPU at a launch, where a path serves it
+  /// (StreamPath::for_capture). False: it has to be held.
+  Result<bool> capture_on_path(const cuda::Capture& capture, const Call& call);
   /// Puts their start into a stream, after that of the capture's calls before.
   Status arrive(CapturedCalls& calls, const cuda::Capture& capture, cuda::StreamHandle* stream);
 
@@ -41,6 +49,12 @@ class Captures {
   Operation* unfinished() const WEFT_REQUIRES(context_lock);
   /// Launches pass by from now on.
   void close() WEFT_REQUIRES(context_lock);
+  /// Whether the stream of a launch has come to a call that a path does, and has not done it.
+  bool path_under_way() const WEFT_REQUIRES(context_lock);
+  /// Errors of calls that paths do: timeout.
+  Status check_paths() const WEFT_REQUIRES(context_lock);
+  /// How the last captured call of a path is done; "": there is none.
+  std::string_view algorithm_on_path() const WEFT_REQUIRES(context_lock) { return algorithm_on_path_; }
   /// Operations that have ended.
   uint64_t operations() const WEFT_REQUIRES(context_lock);
   /// The operation that a launch came to last; null before the first one.
@@ -53,9 +67,14 @@ class Captures {
     std::unique_ptr<Communicator> comm;
     cuda::EventHandle* last = nullptr;  // recorded after the last calls' start
     std::vector<std::weak_ptr<CapturedCalls>> calls;
+    std::shared_ptr<StreamPath> path;  // of the kernels; null: none yet
+    std::weak_ptr<void> graph;         // lives as long as a graph that holds kernels
     bool in_use() const WEFT_REQUIRES(context_lock);
   };
   Shadow* find(uint64_t capture);
+  Result<Shadow*> find_or_make(uint64_t capture);
+  Status keep_with(const cuda::Capture& capture, Shadow& shadow);
+  Status follow_last(Shadow& shadow, cuda::StreamHandle* stream);
   const Record* latest_of_old_shadows() const {
     return latest_of_old_shadows_ ? &*latest_of_old_shadows_ : nullptr;
   }
@@ -68,6 +87,7 @@ class Captures {
   uint32_t captures_ = 0;        // so far
   uint64_t of_old_shadows_ = 0;  // operations
   std::optional<Record> latest_of_old_shadows_;
+  std::string_view algorithm_on_path_;
 };
 
 /// The captured calls of one group on their way into graphs: those of a communicator on one stream together.

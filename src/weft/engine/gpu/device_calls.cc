@@ -100,6 +100,10 @@ Status run_on_device(Communicator& comm, const Call& call) {
   const std::optional<cuda::Capture> told = checked.take_capture();
   Result<cuda::Capture> capture = told ? *told : capture_of(comm, call);
   if (!capture) return capture.status();
+  if (*capture) {
+    const Result<bool> on_path = comm.captures()->capture_on_path(*capture, call);
+    if (!on_path || *on_path) return on_path.status();
+  }
   Lock lock = context.lock();
   if (!*capture)
     if (Operation* const op = enroll_on_path(comm, call)) {
@@ -130,15 +134,20 @@ Status run_on_device(Communicator& comm, const Call& call) {
   return queued;
 }
 
-Operation* enroll_on_path(Communicator& comm, const Call& call) {
-  if (comm.on_device().paths.empty() || !comm.failure().ok()) return nullptr;
+std::shared_ptr<const StreamPath::Served> find_on_path(Communicator& comm, StreamPath& path,
+                                                       const Call& call) {
   const plan::Request request = comm.plans().request_for(call);
   const StreamPath::Prices prices{comm.machine(), [&]() WEFT_REQUIRES(context_lock) {
                                     const auto us = comm.plans().predict_us(request, 1, comm.machine());
                                     return us ? *us : 0;
                                   }};
+  return path.find_or_make(call, request, prices);
+}
+
+Operation* enroll_on_path(Communicator& comm, const Call& call) {
+  if (!comm.failure().ok()) return nullptr;
   for (const std::shared_ptr<StreamPath>& path : comm.on_device().paths) {
-    auto served = path->find_or_make(call, request, prices);
+    auto served = find_on_path(comm, *path, call);
     if (!served) continue;
     Operation* const op = comm.enroll(call, served->tables);
     comm.on_device().board->note_call(op->number, op->signature);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "device/cuda/capture.h"
+#include "engine/gpu/stream_path.h"
 #include "engine/run/communicator.h"
 
 namespace weft::engine {
@@ -27,6 +28,9 @@ Result<cuda::Capture> capture_of(const Communicator& comm, const Call& call);
 /// Queues an operation in the caller's stream, or puts it into a graph.
 Status run_on_device(Communicator& comm, const Call& call);
 
+/// How a path does a call; null: not at all.
+std::shared_ptr<const StreamPath::Served> find_on_path(Communicator& comm, StreamPath& path, const Call& call)
+    WEFT_REQUIRES(context_lock);
 /// The operation of a call that its stream does alone (StreamPath), with a reference, for arrive_on_device()
 /// and leave_on_device(); null: it goes step by step.
 Operation* enroll_on_path(Communicator& comm, const Call& call) WEFT_REQUIRES(context_lock);

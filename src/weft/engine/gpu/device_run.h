@@ -136,6 +136,7 @@ class DeviceRun {
   SpaceState& state(plan::Space space) { return spaces_[static_cast<size_t>(space)]; }
   const SpaceState& state(plan::Space space) const { return spaces_[static_cast<size_t>(space)]; }
 
+  Status check_stream(cuda::StreamHandle* stream) const;
   Status fetch_scalar();
   Status place_input();
   Status mark_before();

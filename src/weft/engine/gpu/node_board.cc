@@ -32,7 +32,12 @@ struct NodeBoard::RankWords {
   alignas(64) uint32_t failed;
   uint32_t latest;                    // number of the latest call
   uint32_t latest_begun;              // number of the latest call that a stream has come to
+  uint64_t process;                   // as in SharedMemory
   alignas(64) uint64_t call[kCalls];  // number, and signature behind it; 0: none yet
+  struct OnStream {
+    uint64_t stream;
+    uint32_t partners, number;
+  } on_stream[kCalls];
 };
 
 /// The words of all ranks, then a flag for each receiver, sender and tag.
@@ -146,6 +151,26 @@ cuda::DevicePointer NodeBoard::on_device(const void* word) const {
 void NodeBoard::note_call(uint32_t number, uint32_t signature) {
   store(words(rank_).call[number % kCalls], uint64_t{number} << 32 | signature);
   store(words(rank_).latest, number);
+}
+
+// Each of two ranks stores its stream before it looks for the other's.
+int NodeBoard::note_stream(uint32_t number, uint64_t stream, uint32_t partners) {
+  if (stream == 0) return -1;
+  RankWords& own = words(rank_);
+  RankWords::OnStream& mine = own.on_stream[number % kCalls];
+  store(own.process, cuda::process_number());
+  store(mine.stream, stream);
+  store(mine.partners, partners);
+  std::atomic_ref(mine.number).store(number);
+  for (int rank = 0; rank < ranks_; ++rank) {
+    if (!(partners >> rank & 1)) continue;
+    RankWords& theirs = words(rank);
+    RankWords::OnStream& call = theirs.on_stream[number % kCalls];
+    if (std::atomic_ref(call.number).load() == number && load(theirs.process) == own.process &&
+        load(call.stream) == stream && (load(call.partners) >> rank_ & 1))
+      return rank;
+  }
+  return -1;
 }
 
 // A partner without a call of this number came by one of another number. If it is ahead, it has done

@@ -43,6 +43,10 @@ class NodeBoard {
 
   /// This rank calls collective `number` on a path where nobody sends a message.
   void note_call(uint32_t number, uint32_t signature);
+  /// On which of the process's streams this rank calls it, and which ranks it needs, a bit each. Another rank
+  /// that has called it on the same stream, if each needs the other; -1: none. Of two such ranks at least one
+  /// finds the other. `stream`: 0 where none is known.
+  int note_stream(uint32_t number, uint64_t stream, uint32_t partners);
   /// Compares this rank's collective of a number, which has ended if it has `partners`: ranks that it could
   /// not end without, a bit each.
   struct Comparison {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/clock.h"
@@ -16,18 +18,10 @@
 namespace weft::engine {
 namespace {
 
-constexpr uint32_t kSlotBytes = 256 << 10;   // the longest eager put: what one_hop sends to each rank
-constexpr uint64_t kStagingBytes = 2 << 20;  // of an input or output, between processes
-constexpr uint32_t kMostBlocks = 64;         // of a kernel, whatever room the device has
+constexpr uint32_t kMostBlocks = 64;  // of a kernel, whatever room the device has
 // A CPU notices an operation that is overdue, asks the ranks what they have called, and sets the abort word.
 // A kernel gives up by itself only when no CPU has done that.
 constexpr double kGraceSeconds = 2;
-
-// The control memory of a rank: PlanControl and slots, the scratch of a plan, and a staging. one_hop has a
-// place in its scratch for the data of every rank, and for its own as a scalar multiplies it.
-uint64_t scratch_at(int ranks) { return cuda::control_bytes(static_cast<uint32_t>(ranks), kSlotBytes); }
-uint64_t scratch_bytes(int ranks) { return (static_cast<uint64_t>(ranks) + 1) * kSlotBytes; }
-uint64_t staging_at(int ranks) { return scratch_at(ranks) + scratch_bytes(ranks); }
 
 Status copy_in(void* stream, void* to, const void* from, uint64_t bytes) {
   return cuda::check((*cuda::driver())
@@ -41,66 +35,51 @@ Word load(const Word& word) {
   return std::atomic_ref(const_cast<Word&>(word)).load(std::memory_order_acquire);
 }
 
-/// Zeroes a block of device memory by copies, and waits for them.
-Status clear(DeviceExecutor& executor, std::byte* data, size_t bytes) {
-  auto zeros = executor.host_blocks().take(std::min<size_t>(bytes, 1 << 20));
-  if (!zeros) return zeros.status();
-  const size_t piece = std::min<size_t>(bytes, 1 << 20);
-  std::memset(zeros->data, 0, piece);
-  Status cleared;
-  for (size_t at = 0; at < bytes && cleared.ok(); at += piece)
-    cleared = executor.queue(0).copy(data + at, zeros->data, std::min(piece, bytes - at));
-  if (Status drained = executor.queue(0).drain(); cleared.ok()) cleared = drained;
-  executor.host_blocks().give(*zeros);
-  return cleared;
-}
-
 }  // namespace
+
+// The words of a kernel lie in flags of the device, which stay as long as the process.
+static_assert(sizeof(cuda::PlanHost) <= offsetof(cuda::Device::Flags, done));
 
 Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, int rank, int ranks) {
   if (ranks > static_cast<int>(cuda::kPlanRanks))
     return fail(Code::unsupported, "a plan kernel serves at most {} ranks", cuda::kPlanRanks);
   WEFT_TRY(
       executor.device().why_no_memory_operations().in("a plan kernel waits in its stream for its peers"));
+  auto memory = PlanMemory::create(executor, rank, ranks);
+  if (!memory) return memory.status();
+  return create(executor, rank, ranks, memory.take(), 0);
+}
+
+Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, int rank, int ranks,
+                                                   std::shared_ptr<PlanMemory> memory, uint32_t set) {
+  std::shared_ptr<PlanPath> path(new PlanPath(executor, rank, ranks, std::move(memory), set));
   auto kernels = cuda::PlanKernels::of(executor.device());
   if (!kernels) return kernels.status();
-  std::shared_ptr<PlanPath> path(new PlanPath(executor, rank, ranks));
   path->kernels_ = *kernels;
-  WEFT_TRY(path->take_memory());
+  auto words = executor.device().take_flags();
+  if (!words) return words.status();
+  path->words_ = *words;
+  path->host_ = new (*words) cuda::PlanHost{};
+  WEFT_TRY(
+      cuda::check((*cuda::driver())->event_create(&path->last_, cuda::kEventDisableTiming), "cuEventCreate"));
   return path;
 }
 
-Status PlanPath::take_memory() {
-  auto control = executor_.device_blocks().take(staging_at(ranks_) + 2 * kStagingBytes);
-  if (!control) return control.status();
-  control_ = *control;
-  auto words = executor_.host_blocks().take(sizeof(cuda::PlanHost));
-  if (!words) return words.status();
-  words_ = *words;
-  std::memset(words_.data, 0, sizeof(cuda::PlanHost));
-  host_ = reinterpret_cast<cuda::PlanHost*>(words_.data);
-  WEFT_TRY(clear(executor_, control_.data, scratch_at(ranks_)));
-  return cuda::check((*cuda::driver())->event_create(&last_, cuda::kEventDisableTiming), "cuEventCreate");
-}
-
-// A peer's kernel that is about to end may still write here. A kernel that has yet to leave writes to the
-// peers: their mappings stay for ever then.
+// A kernel that has yet to leave reads its words and writes to the peers: all of that stays then.
 PlanPath::~PlanPath() {
   const cuda::Scope scope(executor_.device());
-  if (host_ && load(host_->ended) < launched_) (void)new auto(std::move(mappings_));
   if (last_) (void)(*cuda::driver())->event_destroy(last_);
-  for (const cuda::Block& staging : staging_)
-    if (staging.data) executor_.device_blocks().retire(staging);
-  if (offered_) executor_.device_blocks().retire(control_);
-  else executor_.device_blocks().give(control_);
-  if (launched_ > 0) executor_.host_blocks().retire(words_);
-  else executor_.host_blocks().give(words_);
+  for (const cuda::Block& staging : staging_) executor_.device_blocks().retire(staging);
+  if (!words_) return;
+  if (ended() < std::max(launched_, begun())) outlive();
+  if (outlives_) return;
+  std::memset(static_cast<void*>(host_), 0, sizeof *host_);
+  executor_.device().give_flags(words_);
 }
 
 Result<PlanPath::Offer> PlanPath::offer() {
-  auto control = executor_.exporter().describe(control_.data, sizeof(cuda::PlanControl), true);
+  auto control = memory_->offer();
   if (!control) return control.status();
-  offered_ = true;
   return Offer{control->process, executor_.device().uuid(), kernels_->resident_blocks(), *control};
 }
 
@@ -135,29 +114,22 @@ Status PlanPath::connect(std::span<const Offer> offers) {
     return std::memcmp(&offer.device, &offers[0].device, sizeof offer.device) == 0;
   });
   reach_ = reach_of(ranks_, *most, one_process_);
-  peers_.assign(offers.size(), {});
-  for (size_t rank = 0; rank < offers.size(); ++rank) {
-    std::byte* control = control_.data;
-    if (static_cast<int>(rank) != rank_) {
-      auto reached = executor_.importer().reach(offers[rank].control);
-      const Status why = reached && !reached->address ? reached->why : reached.status();
-      WEFT_TRY(why.in(fmt::format("rank {}", rank)));
-      control = reached->address;
-      if (reached->mapping) mappings_.push_back(reached->mapping);
-    }
-    peers_[rank] = {control, {nullptr, nullptr, control + scratch_at(ranks_)}};
-  }
+  for (size_t rank = 0; rank < offers.size(); ++rank)
+    WEFT_TRY(memory_->reach(static_cast<int>(rank), offers[rank].control));
   return {};
 }
 
 // ---- Plans
 
-KernelReach PlanPath::reach_of(int ranks, uint32_t blocks, bool one_process) {
+// Ranks of several processes have a staging in set 0.
+KernelReach PlanPath::reach_of(int ranks, uint32_t blocks, bool one_process, uint32_t set) {
   return {.ranks = ranks,
           .blocks = blocks,
-          .slot_bytes = kSlotBytes,
-          .scratch_bytes = scratch_bytes(ranks),
-          .exposed_bytes = one_process ? UINT32_MAX : kStagingBytes};
+          .slot_bytes = PlanMemory::slot_bytes(set),
+          .scratch_bytes = PlanMemory::scratch_bytes(ranks, set),
+          .exposed_bytes = one_process ? UINT32_MAX
+                           : set == 0  ? PlanMemory::kStagingBytes
+                                       : 0};
 }
 
 std::shared_ptr<StreamPath::Served> PlanPath::make(const plan::Request& request, bool scaled,
@@ -205,27 +177,34 @@ Status PlanPath::follow_last(cuda::StreamHandle* stream) {
 }
 
 Result<uint64_t> PlanPath::arrive(const Operation& op, const std::shared_ptr<const Served>& served) {
-  const auto& kernel = static_cast<const Kernel&>(*served);
-  WEFT_TRY(follow_last(static_cast<cuda::StreamHandle*>(op.call.cuda_stream)));
-  arguments_.program = kernel.program;
-  set_call(op);
-  Staged staged[2];
-  WEFT_TRY(expose(op, kernel, staged));
-  WEFT_TRY(launch(op, staged));
+  auto* const stream = static_cast<cuda::StreamHandle*>(op.call.cuda_stream);
+  WEFT_TRY(follow_last(stream));
+  const StreamCall call{op.call, op.end.timeout_s, op.reduction.order == device::Order::tree, op.signature};
+  const uint64_t before = launched_;
+  Status behind = launch(call, static_cast<const Kernel&>(*served));
+  if (launched_ > before) {
+    cuda::DeferredFree::instance().stream_waits();
+    last_stream_ = stream;
+    if (behind.ok() && copies_last_)
+      behind = cuda::check((*cuda::driver())->event_record(last_, stream), "cuEventRecord");
+    if (!behind.ok()) let_go(launched_);
+  }
+  if (!behind.ok()) return behind;
   return launched_;
 }
 
-void PlanPath::set_call(const Operation& op) {
-  const Call& call = op.call;
+void PlanPath::set_call(const StreamCall& stream_call) {
+  const Call& call = stream_call.call;
   cuda::PlanCall& to = arguments_.call;
-  std::copy(peers_.begin(), peers_.end(), to.peer);
+  for (int rank = 0; rank < ranks_; ++rank) to.peer[rank] = memory_->peer(rank, set_);
   to.peer[rank_].space[0] = const_cast<void*>(call.send);
   to.peer[rank_].space[1] = call.recv;
   to.host = host_;
-  to.timeout_ns = static_cast<uint64_t>((op.end.timeout_s + kGraceSeconds) * 1e9);
-  to.slot_bytes = kSlotBytes;
-  to.signature = op.signature;
-  cuda::set_reduction(to, call.type, call.op, op.reduction.order == device::Order::tree);
+  to.timeout_ns = static_cast<uint64_t>((stream_call.timeout_s + kGraceSeconds) * 1e9);
+  to.slot_bytes = PlanMemory::slot_bytes(set_);
+  to.signature = stream_call.signature;
+  to.captured = is_captured();
+  cuda::set_reduction(to, call.type, call.op, stream_call.strict);
   to.scalar_at = nullptr;
   static_assert(sizeof to.scalar_at == sizeof call.scalar && sizeof to.scalar == sizeof call.scalar);
   if (!call.premultiply) return;
@@ -234,7 +213,7 @@ void PlanPath::set_call(const Operation& op) {
 }
 
 /// Says where peers find the buffers that the plan exposes. A staged input is copied.
-Status PlanPath::expose(const Operation& op, const Kernel& kernel, Staged (&staged)[2]) {
+Status PlanPath::expose(const Call& call, const Kernel& kernel, Staged (&staged)[2]) {
   cuda::PlanPeer& own = arguments_.call.peer[rank_];
   const plan::Request& request = kernel.request;
   const uint64_t bytes[2] = {input_bytes(request, ranks_, rank_), output_bytes(request, ranks_, rank_)};
@@ -246,12 +225,13 @@ Status PlanPath::expose(const Operation& op, const Kernel& kernel, Staged (&stag
     if (*reached) continue;
     auto staging = staging_for(space, bytes[space]);
     if (!staging) return staging.status();
-    if (space == 0) WEFT_TRY(copy_in(op.call.cuda_stream, *staging, own.space[space], bytes[space]));
+    if (space == 0) WEFT_TRY(copy_in(call.cuda_stream, *staging, own.space[space], bytes[space]));
     staged[space] = {*staging, bytes[space]};
     own.space[space] = *staging;
     arguments_.call.exposed[space] =
-        one_process_ ? reinterpret_cast<uintptr_t>(*staging)
-                     : cuda::kFromControl | static_cast<uint64_t>(*staging - control_.data);
+        one_process_
+            ? reinterpret_cast<uintptr_t>(*staging)
+            : cuda::kFromControl | static_cast<uint64_t>(*staging - static_cast<std::byte*>(own.control));
   }
   return {};
 }
@@ -269,32 +249,55 @@ Result<bool> PlanPath::is_reached(const void* buffer) const {
 
 // In one process it grows with the calls. Kernels that still use an old one may be under way.
 Result<std::byte*> PlanPath::staging_for(int space, uint64_t bytes) {
-  if (!one_process_) return control_.data + staging_at(ranks_) + static_cast<uint64_t>(space) * kStagingBytes;
+  if (!one_process_) return memory_->staging(space);
   cuda::Block& block = staging_[space];
   if (block.data && uint64_t{1} << block.size_class >= bytes) return block.data;
   auto larger = executor_.device_blocks().take(bytes);
   if (!larger) return larger.status();
-  const cuda::Block smaller = std::exchange(block, *larger);
-  if (smaller.data) executor_.device_blocks().retire(smaller);
+  executor_.device_blocks().retire(std::exchange(block, *larger));
   return block.data;
 }
 
-Status PlanPath::launch(const Operation& op, const Staged (&staged)[2]) {
-  const Call& call = op.call;
+Status PlanPath::launch(const StreamCall& stream_call, const Kernel& kernel) {
+  const Call& call = stream_call.call;
   auto* const stream = static_cast<cuda::StreamHandle*>(call.cuda_stream);
+  arguments_.program = kernel.program;
+  set_call(stream_call);
+  Staged staged[2];
+  WEFT_TRY(expose(call, kernel, staged));
   const bool reduces = plan::reduces(call.collective);
   WEFT_TRY(kernels_->launch(stream, cuda::plan_kernel_name(reduces, call.type, call.op), arguments_));
-  cuda::DeferredFree::instance().stream_waits();
-  last_stream_ = stream;
-  ++launched_;
+  if (!is_captured()) ++launched_;
   copies_last_ = staged[1].staging != nullptr;
-  Status behind;
-  if (copies_last_) behind = copy_in(stream, call.recv, staged[1].staging, staged[1].bytes);
-  if (behind.ok() && copies_last_)
-    behind = cuda::check((*cuda::driver())->event_record(last_, stream), "cuEventRecord");
-  if (!behind.ok()) let_go(launched_);
-  return behind;
+  return copies_last_ ? copy_in(stream, call.recv, staged[1].staging, staged[1].bytes) : Status();
 }
+
+// ---- Graphs
+
+Result<std::shared_ptr<StreamPath>> PlanPath::for_capture(uint32_t number) {
+  if (number > PlanMemory::kCaptures) return std::shared_ptr<StreamPath>();
+  auto path = create(executor_, rank_, ranks_, memory_, number);
+  if (!path) return path.status();
+  (*path)->one_process_ = one_process_;
+  (*path)->one_device_ = one_device_;
+  (*path)->reach_ = reach_of(ranks_, reach_.blocks, one_process_, number);
+  return std::static_pointer_cast<StreamPath>(*path);
+}
+
+Status PlanPath::capture(const StreamCall& call, const std::shared_ptr<const Served>& served) {
+  return launch(call, static_cast<const Kernel&>(*served));
+}
+
+uint64_t PlanPath::begun() const { return load(host_->begun); }
+uint64_t PlanPath::ended() const { return load(host_->ended); }
+// A launch stores `begun` and then reads `abort` (plan_kernel.h).
+void PlanPath::stop() { std::atomic_ref(host_->abort).store(1); }
+void PlanPath::outlive() {
+  outlives_ = true;
+  memory_->outlive();
+}
+
+// ---- Operations under way
 
 bool PlanPath::has_begun(uint64_t epoch) const { return load(host_->begun) >= epoch; }
 
@@ -307,7 +310,8 @@ std::string PlanPath::holds_up(uint64_t) const {
   if (!load(host_->reported)) return "";
   const cuda::PlanHost::Report& report = host_->report;
   return fmt::format(
-      "its kernel waited too long for rank {}: step {}, tag {}, whose flag is at operation {} of the kernels "
+      "its kernel waited too long for rank {}: step {}, tag {}, "
+      "whose flag is at operation {} of the kernels "
       "and not at {}",
       report.peer, report.step, report.tag, report.seen, report.epoch);
 }

@@ -1,19 +1,23 @@
 // PlanPath: short collectives of a communicator of GPU memory as one kernel each, on the caller's stream.
-// Every rank has control memory that all others reach (device/cuda/plan_program.h), and the kernels wait for
-// each other there. The CPU takes no part. It only looks at words in pinned memory: whether a kernel has
-// ended, or has waited too long.
+// Every rank has control memory that all others reach (device/cuda/plan_program.h), and the kernels wait
+// for each other there. The CPU takes no part. It only looks at words in pinned memory: whether a kernel
+// has ended, or has waited too long.
 //
-// Short calls go through slots of the control memory, and touch no buffer of another rank. Longer ones expose
-// buffers (plan_choice.h): a kernel tells its peers' kernels where its buffers are, and every rank reaches
-// them if
-//   all ranks are of one process, and share a device or the buffer is from cuMemAlloc.
-// A buffer that peers do not reach is staged: copied, on the caller's stream, to memory that they reach. Its
+// Short calls go through slots of the control memory, and touch no buffer of another rank. Longer ones
+// expose buffers (plan_choice.h): a kernel tells its peers' kernels where its buffers are, and every rank
+// reaches them if all ranks are of one process, and share a device or the buffer is from cuMemAlloc. A
+// buffer that peers do not reach is staged: copied, on the caller's stream, to memory that they reach. Its
 // owner alone knows, and tells the staging's address in place of the buffer's. Ranks of several processes
 // reach the staging in the control memory, which bounds what they expose.
 //
 // A communicator has one if every rank asks for it (WEFT_CUDA_KERNEL), all are on one node and reach each
-// other's memory, ranks that share a device are threads of one process, and streams may wait on the device,
-// which has room for the kernels of all of them at once. Calls that it does not serve go step by step.
+// other's memory, ranks that share a device are threads of one process, and streams may wait on the
+// device, which has room for the kernels of all of them at once. Calls that it does not serve go step by
+// step.
+//
+// A captured call is a kernel of the graph and nothing else. Each capture has a path of its own with a set
+// of control memory, so its launches match those of peers, whatever other calls do. The CPU is told of no
+// launch.
 //
 // Thread safety: under the context's lock, and inside a cuda::Scope of its device.
 #pragma once
@@ -22,12 +26,13 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "base/status.h"
 #include "device/cuda/plan_kernels.h"
 #include "engine/gpu/device_executor.h"
 #include "engine/gpu/plan_choice.h"
+#include "engine/gpu/plan_memory.h"
 #include "engine/gpu/stream_path.h"
 
 namespace weft::engine {
@@ -47,7 +52,7 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   static Result<uint32_t> most_blocks(std::span<const Offer> offers);
 
   /// What kernels of so many blocks can do, where ranks are of one process or of several.
-  static KernelReach reach_of(int ranks, uint32_t blocks, bool one_process);
+  static KernelReach reach_of(int ranks, uint32_t blocks, bool one_process, uint32_t set = 0);
 
   /// Of rank `rank` of `ranks`. Errors: unsupported, unhandled_cuda_error, out_of_memory.
   static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, int rank, int ranks);
@@ -57,7 +62,7 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   /// Reaches the memory of all ranks, whose offers these are. Errors: unsupported, with the reason.
   Status connect(std::span<const Offer> offers);
   /// No rank will launch a kernel, since one of them cannot: the control memory can be used again.
-  void withdraw() { offered_ = false; }
+  void withdraw() { memory_->withdraw(); }
 
   Result<uint64_t> arrive(const Operation& op, const std::shared_ptr<const Served>& served) override;
   Status leave(uint64_t) override { return {}; }
@@ -68,9 +73,19 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   void let_go(uint64_t epoch) override;
   bool is_drained() override;
 
+  Result<std::shared_ptr<StreamPath>> for_capture(uint32_t number) override;
+  Status capture(const StreamCall& call, const std::shared_ptr<const Served>& served) override;
+  uint64_t begun() const override;
+  uint64_t ended() const override;
+  void stop() override;
+  void outlive() override;
+
  private:
-  PlanPath(DeviceExecutor& executor, int rank, int ranks) : executor_(executor), rank_(rank), ranks_(ranks) {}
-  Status take_memory();
+  PlanPath(DeviceExecutor& executor, int rank, int ranks, std::shared_ptr<PlanMemory> memory, uint32_t set)
+      : executor_(executor), rank_(rank), ranks_(ranks), memory_(std::move(memory)), set_(set) {}
+  static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, int rank, int ranks,
+                                                  std::shared_ptr<PlanMemory> memory, uint32_t set);
+  bool is_captured() const { return set_ > 0; }
   struct Kernel final : Served {
     cuda::PlanProgram program;
     bool exposes[2] = {};  // by space: input, output
@@ -82,24 +97,25 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   };
   std::shared_ptr<Served> make(const plan::Request& request, bool scaled,
                                const Prices& prices) const override;
-  void set_call(const Operation& op);
-  Status expose(const Operation& op, const Kernel& kernel, Staged (&staged)[2]);
+  void set_call(const StreamCall& call);
+  Status expose(const Call& call, const Kernel& kernel, Staged (&staged)[2]);
   Result<bool> is_reached(const void* buffer) const;
   Result<std::byte*> staging_for(int space, uint64_t bytes);
-  Status launch(const Operation& op, const Staged (&staged)[2]);
+  /// The kernel, and the copy of a staged output.
+  Status launch(const StreamCall& call, const Kernel& kernel);
   Status follow_last(cuda::StreamHandle* stream);
 
   DeviceExecutor& executor_;
   const int rank_, ranks_;
+  const std::shared_ptr<PlanMemory> memory_;
+  const uint32_t set_;  // of the memory
   const cuda::PlanKernels* kernels_ = nullptr;
-  cuda::Block control_, words_;
+  cuda::Device::Flags* words_ = nullptr;  // hold *host_
   cuda::PlanHost* host_ = nullptr;
-  std::vector<cuda::PlanPeer> peers_;
-  std::vector<std::shared_ptr<cuda::Importer::Mapping>> mappings_;
   KernelReach reach_;
   bool one_process_ = false, one_device_ = false;  // all ranks are of
   cuda::Block staging_[2];                         // of input and output, in one process
-  bool offered_ = false;                           // kernels of peers may write to the control memory
+  bool outlives_ = false;                          // a kernel may still run
   bool copies_last_ = false;                       // behind the last kernel, from a staging
   uint64_t launched_ = 0;                          // epochs
   size_t lingering_ = 0;                           // operations that are over before their kernels were

@@ -6,6 +6,11 @@
 
 namespace weft::engine {
 
+Result<std::shared_ptr<StreamPath>> StreamPath::for_capture(uint32_t) { return std::shared_ptr<StreamPath>(); }
+Status StreamPath::capture(const StreamCall&, const std::shared_ptr<const Served>&) {
+  return fail(Code::internal_error, "this path does no captured calls");
+}
+
 std::shared_ptr<const StreamPath::Served> StreamPath::find_or_make(const Call& call,
                                                                    const plan::Request& request,
                                                                    const Prices& prices) {

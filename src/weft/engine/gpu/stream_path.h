@@ -29,6 +29,13 @@ struct Operation;
 
 class StreamPath {
  public:
+  /// A call as a stream does it.
+  struct StreamCall {
+    const Call& call;
+    double timeout_s;
+    bool strict;
+    uint32_t signature;
+  };
   /// How calls like one request are done.
   struct Served {
     plan::Request request;
@@ -71,6 +78,22 @@ class StreamPath {
   virtual void let_go(uint64_t epoch) = 0;
   /// Whether the stream has passed by everything that let_go() was told of; makes it do so.
   virtual bool is_drained() { return true; }
+
+  // ---- Graphs
+
+  /// The path of the calls of the communicator's `number`th capture (captures.h), from 1 on, which is the
+  /// same on all ranks. Null: captured calls go step by step.
+  virtual Result<std::shared_ptr<StreamPath>> for_capture(uint32_t number);
+  /// Puts a call into a stream that is captured: it is done at every launch of the graph, which calls
+  /// nothing of the CPU.
+  virtual Status capture(const StreamCall& call, const std::shared_ptr<const Served>& served);
+  /// The epoch that launches have come to last, and the last that is done.
+  virtual uint64_t begun() const { return 0; }
+  virtual uint64_t ended() const { return 0; }
+  /// Launches leave their calls out from now on, and what is under way waits for nobody.
+  virtual void stop() {}
+  /// Graphs that hold calls outlive this.
+  virtual void outlive() {}
 
  protected:
   StreamPath() = default;

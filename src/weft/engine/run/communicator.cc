@@ -1,6 +1,8 @@
 #include "engine/run/communicator.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -19,6 +21,14 @@
 
 namespace weft::engine {
 namespace {
+
+// Those of graphs, while they are under way. They have deadlines of their own, unless their device has
+// failed.
+void wait_for_kernels(Lock& lock, const Captures& captures, int64_t by_ns) WEFT_REQUIRES(context_lock) {
+  constexpr int64_t kGraceNs = 3'000'000'000;
+  while (captures.path_under_way() && now_ns() < by_ns + kGraceNs)
+    lock.without([] { std::this_thread::sleep_for(std::chrono::microseconds(20)); });
+}
 
 constexpr uint64_t kFirstTurnBytes = 64 << 10;  // takes about as long as a thread to wake up
 constexpr int kFirstTurns = 64;                 // so do these
@@ -304,6 +314,8 @@ CommStats Communicator::stats() {
   if (last) {
     s.last_algorithm = last->algorithm;
     s.last_predicted_us = last->predicted_us;
+  } else if (captures_ && s.operations > 0) {
+    s.last_algorithm = captures_->algorithm_on_path();
   }
   return s;
 }
@@ -323,7 +335,11 @@ Status Communicator::finalize() {
     context_->waiting().wait(lock, *op);
     context_->operations().release(op);
   }
-  if (captures_) captures_->close();
+  if (captures_) {
+    wait_for_kernels(lock, *captures_, finalized_by_ns_);
+    captures_->close();
+    wait_for_kernels(lock, *captures_, finalized_by_ns_);  // of a launch that began meanwhile
+  }
   return failure();
 }
 
@@ -356,6 +372,8 @@ void Communicator::abort(std::string_view reason) {
 Status Communicator::health() {
   const Lock lock = context_->lock();
   if (failure().ok() && !context_->sleepers().any_waiting()) context_->turn();
+  if (failure().ok() && captures_)
+    if (const Status on_paths = captures_->check_paths(); !on_paths) fail(on_paths, true);
   return failure();
 }
 

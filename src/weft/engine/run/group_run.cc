@@ -117,6 +117,11 @@ Status run_group(std::vector<GroupCall>& calls) {
   const uint64_t batch = Stream::new_batch();
   for (const auto& [comm, plan, capture] : *parts) {
     if (capture) {
+      const Result<bool> on_path = comm->captures()->capture_on_path(capture, plan.call);
+      if (!on_path || *on_path) {
+        note(on_path.status());
+        continue;
+      }
       note(captured.add(*comm, capture, plan.call, plan.tables));
       continue;
     }

@@ -1,0 +1,94 @@
+#include "engine/gpu/plan_memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace weft::engine {
+namespace {
+
+constexpr uint32_t kSlotBytes = 256 << 10, kSlotBytesOfCaptures = 32 << 10;
+
+uint64_t control_bytes(int ranks, uint32_t set) {
+  return cuda::control_bytes(static_cast<uint32_t>(ranks), PlanMemory::slot_bytes(set));
+}
+
+/// Zeroes a block of device memory by copies, and waits for them.
+Status clear(DeviceExecutor& executor, std::byte* data, size_t bytes) {
+  const size_t piece = std::min<size_t>(bytes, 1 << 20);
+  auto zeros = executor.host_blocks().take(piece);
+  if (!zeros) return zeros.status();
+  std::memset(zeros->data, 0, piece);
+  Status cleared;
+  for (size_t at = 0; at < bytes && cleared.ok(); at += piece)
+    cleared = executor.queue(0).copy(data + at, zeros->data, std::min(piece, bytes - at));
+  if (Status drained = executor.queue(0).drain(); cleared.ok()) cleared = drained;
+  executor.host_blocks().give(*zeros);
+  return cleared;
+}
+
+}  // namespace
+
+uint32_t PlanMemory::slot_bytes(uint32_t set) { return set == 0 ? kSlotBytes : kSlotBytesOfCaptures; }
+
+// one_hop has a place for the data of every rank, and for its own as a scalar multiplies it.
+uint64_t PlanMemory::scratch_bytes(int ranks, uint32_t set) {
+  return (static_cast<uint64_t>(ranks) + 1) * slot_bytes(set);
+}
+
+// A set is its control memory with slots, then its scratch. Behind all sets is the staging.
+uint64_t PlanMemory::begin_of(uint32_t set) const {
+  const auto bytes = [this](uint32_t of) { return control_bytes(ranks_, of) + scratch_bytes(ranks_, of); };
+  return set == 0 ? 0 : bytes(0) + (set - 1) * bytes(1);
+}
+
+PlanMemory::PlanMemory(DeviceExecutor& executor, int rank, int ranks)
+    : executor_(executor), rank_(rank), ranks_(ranks), of_rank_(static_cast<size_t>(ranks)) {}
+
+Result<std::unique_ptr<PlanMemory>> PlanMemory::create(DeviceExecutor& executor, int rank, int ranks) {
+  std::unique_ptr<PlanMemory> memory(new PlanMemory(executor, rank, ranks));
+  auto own = executor.device_blocks().take(memory->begin_of(kCaptures + 1) + 2 * kStagingBytes);
+  if (!own) return own.status();
+  memory->own_ = *own;
+  memory->of_rank_[static_cast<size_t>(rank)] = own->data;
+  for (uint32_t set = 0; set <= kCaptures; ++set)
+    WEFT_TRY(clear(executor, own->data + memory->begin_of(set), control_bytes(ranks, set)));
+  return memory;
+}
+
+// A peer's kernel that is about to end may still write here.
+PlanMemory::~PlanMemory() {
+  if (outlives_) {
+    (void)new auto(std::move(mappings_));
+    return;
+  }
+  if (offered_) executor_.device_blocks().retire(own_);
+  else executor_.device_blocks().give(own_);
+}
+
+Result<cuda::SharedMemory> PlanMemory::offer() {
+  auto own = executor_.exporter().describe(own_.data, sizeof(cuda::PlanControl), true);
+  offered_ = own.ok();
+  return own;
+}
+
+Status PlanMemory::reach(int rank, const cuda::SharedMemory& offered) {
+  if (rank == rank_) return {};
+  auto reached = executor_.importer().reach(offered);
+  const Status why = reached && !reached->address ? reached->why : reached.status();
+  WEFT_TRY(why.in(fmt::format("rank {}", rank)));
+  of_rank_[static_cast<size_t>(rank)] = reached->address;
+  if (reached->mapping) mappings_.push_back(reached->mapping);
+  return {};
+}
+
+cuda::PlanPeer PlanMemory::peer(int rank, uint32_t set) const {
+  std::byte* const control = of_rank_[static_cast<size_t>(rank)] + begin_of(set);
+  return {control, {nullptr, nullptr, control + control_bytes(ranks_, set)}};
+}
+
+std::byte* PlanMemory::staging(int space) const {
+  return own_.data + begin_of(kCaptures + 1) + static_cast<uint64_t>(space) * kStagingBytes;
+}
+
+}  // namespace weft::engine

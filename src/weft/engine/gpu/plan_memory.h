@@ -1,0 +1,61 @@
+// PlanMemory: the control memory of a communicator's plan kernels (device/cuda/plan_program.h): a rank's
+// own, which all peers reach, and the peers'. It has several *sets*. A set has its own flags, slots,
+// scratch and epochs, so that kernels of different sets run in any order. Set 0 is for the communicator's
+// calls. Each capture of a CUDA graph has one more, as long as there are some.
+//
+// Thread safety: under the context's lock, and inside a cuda::Scope of its device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "device/cuda/plan_program.h"
+#include "engine/gpu/device_executor.h"
+
+namespace weft::engine {
+
+class PlanMemory {
+ public:
+  static constexpr uint32_t kCaptures = 16;           // sets beside set 0
+  static constexpr uint64_t kStagingBytes = 2 << 20;  // of an input or output
+
+  /// Of rank `rank` of `ranks`. Errors: out_of_memory, unhandled_cuda_error.
+  static Result<std::unique_ptr<PlanMemory>> create(DeviceExecutor& executor, int rank, int ranks);
+  ~PlanMemory();
+  PlanMemory(const PlanMemory&) = delete;
+  PlanMemory& operator=(const PlanMemory&) = delete;
+
+  /// The longest eager put in a set, and bytes of its scratch.
+  static uint32_t slot_bytes(uint32_t set);
+  static uint64_t scratch_bytes(int ranks, uint32_t set);
+
+  Result<cuda::SharedMemory> offer();
+  /// Reaches the memory of rank `rank`. Errors: unsupported, with the reason.
+  Status reach(int rank, const cuda::SharedMemory& offered);
+  /// No rank will launch a kernel: the memory can be used again.
+  void withdraw() { offered_ = false; }
+  /// A kernel may still run when this has ended: everything stays for ever.
+  void outlive() { outlives_ = true; }
+
+  /// A set of a rank, as kernels of this rank reach it.
+  cuda::PlanPeer peer(int rank, uint32_t set) const;
+  /// Memory in the own set 0 that peers reach, for a buffer that they do not reach.
+  std::byte* staging(int space) const;
+
+ private:
+  PlanMemory(DeviceExecutor& executor, int rank, int ranks);
+  uint64_t begin_of(uint32_t set) const;
+
+  DeviceExecutor& executor_;
+  const int rank_, ranks_;
+  cuda::Block own_;
+  std::vector<std::byte*> of_rank_;
+  std::vector<std::shared_ptr<cuda::Importer::Mapping>> mappings_;
+  bool offered_ = false;  // kernels of peers may write here
+  bool outlives_ = false;
+};
+
+}  // namespace weft::engine

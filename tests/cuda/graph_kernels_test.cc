@@ -1,0 +1,234 @@
+// Captured calls as kernels of a CUDA graph: nothing of the CPU at a launch, beside ordinary calls and other
+// graphs in any order; and launches that go wrong.
+#include <barrier>
+#include <string>
+#include <thread>
+
+#include "api/ranks.h"
+#include "cuda/graphs.h"
+#include "cuda/plan_path.h"
+
+namespace weft::testing {
+namespace {
+
+constexpr size_t kShort = 100, kLong = 100'000;  // floats: through slots, and through exposed buffers
+
+#define WEFT_NEED_GRAPH_KERNELS() \
+  WEFT_NEED_PLAN_PATH();          \
+  WEFT_NEED_GRAPHS()
+
+void on_device(weftConfig_t& config) { config.device = 0; }
+void on_device_for_a_second(weftConfig_t& config) {
+  config.device = 0;
+  config.timeoutSeconds = 1;
+}
+
+uint64_t operations_of(weftComm_t comm) {
+  weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
+  EXPECT_EQ(weftCommGetStats(comm, &stats), weftSuccess);
+  return stats.operations;
+}
+
+/// Twenty calls, short and long, each on what the one before has left; then replays beside ordinary calls,
+/// which come before or after by rank.
+TEST(PlanPathGraphs, TwentyCallsAreTwentyKernelsWithoutTheCpu) {
+  WEFT_NEED_GRAPH_KERNELS();
+  WEFT_NEED_FAKE(fake);
+  constexpr int kCalls = 20, kRanks = 3;
+  std::barrier all(kRanks);
+  run_ranks(
+      blocks(1, kRanks),
+      [&](Rank& me) {
+        const DeviceStream stream, beside;
+        DeviceArray<float> values(kLong), aside(kShort);
+        const auto calls = [&] {
+          return std::pair(fake.calls("cuLaunchHostFunc"), fake.calls("cuLaunchKernel"));
+        };
+        const auto before = calls();
+        all.arrive_and_wait();
+        Graph graph(stream);
+        for (int call = 0; call < kCalls; ++call) {
+          const size_t count = call % 2 == 0 ? kShort : kLong;
+          WEFT_OK(
+              weftAllReduce(values.data(), values.data(), count, weftFloat, weftMax, me.comm, stream.weft()));
+        }
+        ASSERT_EQ(graph.end(), cuda::kSuccess);
+        all.arrive_and_wait();
+        const auto after = calls();
+        EXPECT_EQ(after.first, before.first);
+        EXPECT_EQ(after.second - before.second, uint64_t{kCalls} * kRanks);
+        all.arrive_and_wait();
+        for (int round = 0; round < 4; ++round) {
+          values.set(given(me.rank, round, kLong));
+          aside.set(given(me.rank, round, kShort));
+          if (me.rank == 0) graph.launch();
+          WEFT_OK(all_reduce(aside, aside, kShort, me.comm, beside));
+          if (me.rank != 0) graph.launch();
+          stream.synchronize();
+          beside.synchronize();
+          ASSERT_EQ(values.get(), given(kRanks - 1, round, kLong)) << round;
+          ASSERT_EQ(aside.get(), sum_of(kRanks, round, kShort)) << round;
+        }
+        EXPECT_EQ(operations_of(me.comm), 4u * (kCalls + 1));
+      },
+      on_device);
+}
+
+TEST(PlanPathGraphs, TwoMayBeLaunchedInAnotherOrderOnEachRank) {
+  WEFT_NEED_GRAPH_KERNELS();
+  run_ranks(
+      blocks(1, 2),
+      [](Rank& me) {
+        const DeviceStream streams[2];
+        const DeviceArray<float> mine(given(me.rank, 0, kLong)),
+            sums[] = {DeviceArray<float>(kLong), DeviceArray<float>(kShort)};
+        Graph first(streams[0]);
+        WEFT_OK(all_reduce(mine, sums[0], kLong, me.comm, streams[0]));
+        ASSERT_EQ(first.end(), cuda::kSuccess);
+        Graph second(streams[1]);
+        WEFT_OK(all_reduce(mine, sums[1], kShort, me.comm, streams[1]));
+        ASSERT_EQ(second.end(), cuda::kSuccess);
+        for (int round = 0; round < 5; ++round) {
+          (me.rank == 0 ? first : second).launch();
+          (me.rank == 0 ? second : first).launch();
+        }
+        for (const DeviceStream& stream : streams) stream.synchronize();
+        EXPECT_EQ(sums[0].get(), sum_of(2, 0, kLong));
+        EXPECT_EQ(sums[1].get(), sum_of(2, 0, kShort));
+      },
+      on_device);
+}
+
+TEST(PlanPathGraphs, CallsOfAGroupAndOnForkedStreamsFollowEachOther) {
+  WEFT_NEED_GRAPH_KERNELS();
+  run_ranks(
+      blocks(1, 2),
+      [](Rank& me) {
+        const DeviceStream stream, forked;
+        const DeviceArray<float> a(given(me.rank, 0, kShort)), b(given(me.rank, 1, kLong)), sum_a(kShort),
+            sum_b(kLong);
+        Graph graph(stream);
+        follow(forked, stream);
+        WEFT_OK(weftGroupStart());
+        WEFT_OK(all_reduce(a, sum_a, kShort, me.comm, stream));
+        WEFT_OK(all_reduce(b, sum_b, kLong, me.comm, forked));
+        WEFT_OK(weftGroupEnd());
+        follow(stream, forked);
+        ASSERT_EQ(graph.end(), cuda::kSuccess);
+        for (int round = 0; round < 5; ++round) graph.launch();
+        stream.synchronize();
+        EXPECT_EQ(sum_a.get(), sum_of(2, 0, kShort));
+        EXPECT_EQ(sum_b.get(), sum_of(2, 1, kLong));
+      },
+      on_device);
+}
+
+/// A communicator has memory for some captures. Later ones go step by step.
+TEST(PlanPathGraphs, MoreCapturesThanThereIsMemoryForAreRight) {
+  WEFT_NEED_GRAPH_KERNELS();
+  run_ranks(
+      blocks(1, 2),
+      [](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> values(kShort);
+        std::string last;
+        for (int capture = 0; capture < 20; ++capture) {
+          Graph graph(stream);
+          WEFT_OK(all_reduce(values, values, kShort, me.comm, stream));
+          ASSERT_EQ(graph.end(), cuda::kSuccess);
+          values.set(given(me.rank, capture, kShort));
+          graph.launch();
+          stream.synchronize();
+          ASSERT_EQ(values.get(), sum_of(2, capture, kShort)) << capture;
+          last = algorithm_of(me.comm);
+          if (capture == 0) {
+            EXPECT_EQ(last, "one_hop_kernel");
+          }
+        }
+        EXPECT_EQ(last.find("_kernel"), std::string::npos) << last;
+        EXPECT_EQ(operations_of(me.comm), 20u);
+      },
+      on_device);
+}
+
+// ---- Lifetimes and failures
+
+TEST(PlanPathGraphs, AGraphThatIsDestroyedWhileItRunsEnds) {
+  WEFT_NEED_GRAPH_KERNELS();
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> mine(given(me.rank, 0, kLong)), sum(kLong);
+        {
+          Graph graph(stream);
+          WEFT_OK(all_reduce(mine, sum, kLong, me.comm, stream));
+          ASSERT_EQ(graph.end(), cuda::kSuccess);
+          if (me.rank == 0) graph.launch();
+          both.arrive_and_wait();
+          if (me.rank == 1) graph.launch();
+        }
+        stream.synchronize();
+        EXPECT_EQ(sum.get(), sum_of(2, 0, kLong));
+      },
+      on_device);
+}
+
+/// Nobody can tell the CPU of a launch, so the kernel keeps the deadline.
+TEST(PlanPathGraphs, ARankThatDoesNotLaunchIsNamedAndTheStreamGoesOn) {
+  WEFT_NEED_GRAPH_KERNELS();
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> values(Values(kShort, 1));
+        Graph graph(stream);
+        WEFT_OK(all_reduce(values, values, kShort, me.comm, stream));
+        ASSERT_EQ(graph.end(), cuda::kSuccess);
+        if (me.rank == 0) {
+          graph.launch();
+          stream.synchronize();
+          EXPECT_EQ(async_failure_of(me.comm), weftTimeout);
+          const std::string why = weftGetLastError(me.comm);
+          EXPECT_NE(why.find("waited too long for rank 1"), std::string::npos) << why;
+          graph.launch();  // is left out
+          stream.synchronize();
+          EXPECT_NE(all_reduce(values, values, kShort, me.comm, stream), weftSuccess);
+        }
+        both.arrive_and_wait();
+        (void)weftCommAbort(me.comm);
+        me.comm = nullptr;
+      },
+      on_device_for_a_second);
+}
+
+TEST(PlanPathGraphs, AnAbortLetsALaunchGoOnAndLaterOnesPassBy) {
+  WEFT_NEED_GRAPH_KERNELS();
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> values(Values(kLong, 1));
+        Graph graph(stream);
+        WEFT_OK(all_reduce(values, values, kLong, me.comm, stream));
+        ASSERT_EQ(graph.end(), cuda::kSuccess);
+        if (me.rank == 0) {
+          graph.launch();
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          WEFT_OK(weftCommAbort(me.comm));
+          stream.synchronize();
+        }
+        both.arrive_and_wait();
+        if (me.rank == 1) (void)weftCommAbort(me.comm);
+        me.comm = nullptr;
+        graph.launch();
+        stream.synchronize();
+      },
+      on_device);
+}
+
+}  // namespace
+}  // namespace weft::testing
