@@ -95,6 +95,10 @@ void WeftBackend::open() {
 
 WeftBackend::~WeftBackend() {
   WithoutGil without_gil;
+  {
+    std::lock_guard<std::mutex> lock(issue_mutex_);
+    for (auto& [key, queue] : queues_) queue->watch();
+  }
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   auto in_flight = [this] { return in_flight_ > 0 || (device_ && device_->any_in_flight()); };
   while (!closed_ && in_flight() && std::chrono::steady_clock::now() < end) {
