@@ -35,6 +35,7 @@ void AsyncQueue::close() {
     std::unique_lock<std::mutex> lock(mutex_);
     if (closed_) return;
     closed_ = true;
+    watch_last();
   }
   weftStreamSynchronize(stream_);  // so threads that wait come back
   {
@@ -52,22 +53,40 @@ bool AsyncQueue::idle() {
   return weftStreamQuery(stream_) == weftSuccess;
 }
 
-uint64_t AsyncQueue::push(Completion completion) {
+uint64_t AsyncQueue::push(Completion completion, bool watched) {
   auto item = std::make_shared<Item>();
   item->queue = shared_from_this();
   item->completion = std::move(completion);
   weftStreamGetPosition(stream_, &item->position);
   const uint64_t position = item->position;
-  auto kept = std::make_unique<std::shared_ptr<Item>>(item);
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    items_.push_back(std::move(item));
-  }
-  weftStreamNotify(stream_, on_end, kept.release());
+  std::lock_guard<std::mutex> lock(mutex_);
+  unwatched_ = item;
+  items_.push_back(std::move(item));
+  if (watched) watch_last();
   return position;
 }
 
-void AsyncQueue::complete_first(std::unique_lock<std::mutex>& lock, std::exception_ptr error) {
+void AsyncQueue::watch() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  watch_last();
+}
+
+void AsyncQueue::watch_after(uint64_t position, double seconds) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!unwatched_ || unwatched_->position != position) return watch_last();
+  }
+  drive(position, seconds);
+}
+
+void AsyncQueue::watch_last() {
+  if (!unwatched_) return;
+  weftStreamNotify(stream_, on_end, new std::shared_ptr<Item>(std::move(unwatched_)));
+  unwatched_ = nullptr;
+}
+
+std::shared_ptr<AsyncQueue::Item> AsyncQueue::complete_first(std::unique_lock<std::mutex>& lock,
+                                                             std::exception_ptr error) {
   std::shared_ptr<Item> first = items_.front();
   first->begun = true;
   lock.unlock();
@@ -75,6 +94,7 @@ void AsyncQueue::complete_first(std::unique_lock<std::mutex>& lock, std::excepti
   lock.lock();
   items_.pop_front();
   changed_.notify_all();
+  return first;
 }
 
 void AsyncQueue::on_end(weftResult_t result, void* arg) {
@@ -107,8 +127,18 @@ void AsyncQueue::drive(uint64_t position, double seconds) {
   // The stream tells a failure once, to whoever asks. So only what certainly succeeded is completed here.
   const bool succeeded = weftStreamWait(stream_, position, seconds) == weftSuccess && healthy_();
   lock.lock();
-  while (succeeded && !items_.empty() && items_.front()->position <= position && !items_.front()->begun)
-    complete_first(lock, nullptr);
+  while (succeeded && !items_.empty() && items_.front()->position <= position && !items_.front()->begun) {
+    // No callback comes for what is not watched.
+    const bool watched = items_.front() != unwatched_;
+    if (!watched) unwatched_ = nullptr;
+    const std::shared_ptr<Item> ended = complete_first(lock, nullptr);
+    if (watched) continue;
+    lock.unlock();
+    ended->completion.callbacks();
+    ended->completion = {};  // lets go of the tensors
+    lock.lock();
+  }
+  if (!succeeded) watch_last();
   --driving_;
   changed_.notify_all();
 }

@@ -1,6 +1,11 @@
 // A stream of Weft whose operations complete their Works: Weft calls back when an operation has ended, so no
 // thread waits for it; a thread that waits for a Work drives the stream and completes the Work itself. It
 // does not start operations: the backend does, on stream().
+//
+// A callback wakes a thread of Weft. A short operation mostly has a caller that waits at once, and then needs
+// none. So push() may leave the callback out; watch() asks for it when somebody needs the operation's end
+// other than by drive(). The backend calls watch() before it starts the next operation, so at most the last
+// operation of a queue is without a callback, and each callback is for one operation.
 #ifndef WEFT_TORCH_ASYNC_QUEUE_H_
 #define WEFT_TORCH_ASYNC_QUEUE_H_
 
@@ -42,11 +47,16 @@ class AsyncQueue : public std::enable_shared_from_this<AsyncQueue> {
   // Whether everything on the stream has succeeded, and nothing that was pushed is left. Then the next
   // operation on the stream need not be pushed if this holds after it, too.
   bool idle();
-  // Calls complete(), then callbacks(), when everything that is on the stream now is complete. Returns the
-  // operations' position.
-  uint64_t push(Completion completion);
+  // Calls complete(), then callbacks(), when everything that is on the stream now is complete; if not
+  // `watched`, not before watch() or drive(). Returns the operations' position.
+  uint64_t push(Completion completion, bool watched);
+  // Everything that was pushed completes by itself from here on.
+  void watch();
+  // The same, but first drives an operation that is not watched, for `seconds` at most.
+  void watch_after(uint64_t position, double seconds);
   // Drives the stream up to a position that push() returned, for `seconds` at most, and completes what has
-  // ended. Afterwards the completion may still be under way in another thread.
+  // ended. Afterwards the completion may still be under way in another thread. If not all
+  // has succeeded by then, it is watched.
   void drive(uint64_t position, double seconds);
 
  private:
@@ -58,8 +68,10 @@ class AsyncQueue : public std::enable_shared_from_this<AsyncQueue> {
   };
 
   static void on_end(weftResult_t result, void* item);
-  // Holding the lock, which is given up meanwhile: completes the first item.
-  void complete_first(std::unique_lock<std::mutex>& lock, std::exception_ptr error);
+  // Holding the lock, which is given up meanwhile: completes the first item, and returns it.
+  std::shared_ptr<Item> complete_first(std::unique_lock<std::mutex>& lock, std::exception_ptr error);
+  // Holding the lock.
+  void watch_last();
 
   const std::function<std::string(weftResult_t)> sentence_;
   const std::function<bool()> healthy_;
@@ -67,6 +79,7 @@ class AsyncQueue : public std::enable_shared_from_this<AsyncQueue> {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Item>> items_;  // that are not complete
+  std::shared_ptr<Item> unwatched_;          // null: none is
   int driving_ = 0;                          // threads inside drive()
   bool closed_ = false;
 };

@@ -185,6 +185,21 @@ std::exception_ptr finish(const Operation& ended) {
 
 }  // namespace
 
+namespace {
+
+// Whether an operation may wait for the next call on its stream to let go of its tensors, if its caller does
+// not ask for its end.
+bool may_stay_unwatched(const Operation& operation) {
+  constexpr size_t kMostBytes = 1 << 20;
+  if (operation.finish) return false;
+  size_t bytes = 0;
+  for (const Tensors* tensors : {&operation.inputs, &operation.outputs})
+    for (const at::Tensor& each : *tensors) bytes += each.nbytes();
+  return bytes <= kMostBytes;
+}
+
+}  // namespace
+
 AsyncQueue::Completion WeftBackend::completion_of(std::shared_ptr<Started> kept,
                                                   c10::intrusive_ptr<WeftWork> whole) {
   const bool collective = !c10d::isP2POp(kept->operation.type);
@@ -213,7 +228,9 @@ void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<W
     if (started.size() > 1) group.emplace();
     for (Started& one : started) {
       const CallTimeout timeout(one.operation.timeout);
-      result = one.operation.start(one.operation.comm, queue(one.operation.queue)->stream());
+      const auto& its = queue(one.operation.queue);
+      its->watch();
+      result = one.operation.start(one.operation.comm, its->stream());
       if (result != weftSuccess) break;
     }
     weftResult_t ended = group ? group->end() : weftSuccess;
@@ -235,19 +252,23 @@ void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<W
     one.operation.scaled.clear();
     std::shared_ptr<AsyncQueue> its = queue(one.operation.queue);
     auto work = one.work;
-    const uint64_t position = its->push(completion_of(std::make_shared<Started>(std::move(one)), whole));
-    auto driver = [its, position](double seconds) { its->drive(position, seconds); };
-    if (whole) drivers.push_back(driver);
-    work->set_driver(std::move(driver));
+    const bool watched = whole || work->is_timed() || !may_stay_unwatched(one.operation);
+    const uint64_t position =
+        its->push(completion_of(std::make_shared<Started>(std::move(one)), whole), watched);
+    auto drive = [its, position](double seconds) { its->drive(position, seconds); };
+    if (whole) drivers.push_back(drive);
+    work->set_driver(
+        {std::move(drive), [its, position](double seconds) { its->watch_after(position, seconds); }});
   }
   if (!whole) return;
-  whole->set_driver([drivers = std::move(drivers)](double seconds) {
+  auto drive = [drivers = std::move(drivers)](double seconds) {
     const auto begin = std::chrono::steady_clock::now();
     for (const auto& drive : drivers) {
       const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
       drive(std::max(0.0, seconds - spent.count()));
     }
-  });
+  };
+  whole->set_driver({std::move(drive), {}});
 }
 
 void WeftBackend::startCoalescing() {

@@ -39,7 +39,8 @@ class WeftBackend final : public c10d::Backend {
   // that. A group of some ranks shares the default group's connections. Where those are not Weft's, ranks
   // meet through the store, and `timeout` is how long they wait. `accelerator` names the type of device whose
   // tensors are taken besides the host's, as "cuda"; "": none. Another thread that sets `*cancelled` ends the
-  // wait for ranks; the constructor then throws DistBackendError.
+  // wait for ranks; the constructor then throws DistBackendError. A signal whose handler raises an exception
+  // in Python, as Ctrl-C does, ends the wait, too; the constructor throws that exception.
   WeftBackend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::chrono::milliseconds timeout,
               std::string group_name, std::vector<uint64_t> global_ranks, const std::string& accelerator,
               const std::atomic<bool>* cancelled = nullptr);

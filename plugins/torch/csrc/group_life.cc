@@ -95,6 +95,10 @@ void WeftBackend::open() {
 
 WeftBackend::~WeftBackend() {
   WithoutGil without_gil;
+  {
+    std::lock_guard<std::mutex> lock(issue_mutex_);
+    for (auto& [key, queue] : queues_) queue->watch();
+  }
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
   auto in_flight = [this] { return in_flight_ > 0 || (device_ && device_->any_in_flight()); };
   while (!closed_ && in_flight() && std::chrono::steady_clock::now() < end) {
@@ -193,7 +197,7 @@ c10::intrusive_ptr<c10d::Backend> WeftBackend::split(const c10::intrusive_ptr<c1
   group.name = lender_->numbered(group.name);
   group.store = c10::make_intrusive<c10d::PrefixStore>(group.name, group_.store->clone());
   const auto timeout = options ? options->timeout : std::chrono::milliseconds(timeout_ms_);
-  weftComm_t comm = make_communicator(group, timeout, WEFT_DEVICE_HOST);
+  weftComm_t comm = make_communicator(group, timeout, WEFT_DEVICE_HOST, &closed_);
   auto child_options = make_options(timeout, group.name, std::move(global_ranks));
   auto type = device_ ? std::make_optional(device_->type()) : std::nullopt;
   auto child = c10::make_intrusive<WeftBackend>(std::move(group), comm, std::move(child_options), type);

@@ -62,7 +62,8 @@ struct Membership {
 
 // The communicator of the group for memory of a device (WEFT_DEVICE_HOST: of the host). Over the lender's
 // connections if it has such a communicator; else the ranks meet through the store, which holds nothing of it
-// afterwards. Waits `timeout` for ranks to come, or until another thread sets `*cancelled`; null: none does.
+// afterwards. Waits `timeout` for ranks to come, or until another thread sets `*cancelled` (null: none does)
+// or a handler of signals in Python raises an exception. Throws that, or DistBackendError.
 weftComm_t make_communicator(const Membership& group, std::chrono::milliseconds timeout, int device,
                              const std::atomic<bool>* cancelled = nullptr);
 

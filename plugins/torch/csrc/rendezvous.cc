@@ -6,6 +6,11 @@
 //   weft/id          the id, or a sentence that says why there is none
 //   weft/read        how many ranks have read it
 //   weft/monitored/<number>/…  a monitored barrier
+//
+// A wait ends also when another thread ends the group, or when a signal raises an exception in Python, as
+// Ctrl-C does.
+#include <pybind11/pybind11.h>
+
 #include <thread>
 
 #include "backend.h"
@@ -18,20 +23,6 @@ using Bytes = std::vector<uint8_t>;
 using Clock = std::chrono::steady_clock;
 
 Bytes bytes(const std::string& text) { return {text.begin(), text.end()}; }
-
-// Waits for a key; false when the time is over.
-bool await_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout) {
-  timeout = std::max(timeout, std::chrono::milliseconds(1));
-  const auto end = Clock::now() + timeout;
-  try {
-    store.wait({key}, timeout);
-    return true;
-  } catch (const c10::Error&) {
-    // Stores report this by errors of various types.
-    if (Clock::now() < end) throw;
-    return false;
-  }
-}
 
 std::chrono::milliseconds left(Clock::time_point end) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
@@ -53,19 +44,55 @@ Bytes make_id() {
   return made;
 }
 
-void check_cancelled(const std::atomic<bool>* cancelled) {
-  if (cancelled != nullptr && *cancelled) std::rethrow_exception(backend_error(kAborted));
+// Throws what a handler of signals raises, with a note of what the thread was doing. Only the main thread of
+// Python handles signals.
+void check_signals(const std::string& doing) {
+  if (!Py_IsInitialized() || PyGILState_GetThisThreadState() == nullptr) return;
+  const pybind11::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() == 0) return;
+  pybind11::error_already_set raised;
+  if (pybind11::hasattr(raised.value(), "add_note"))  // Python 3.11
+    raised.value().attr("add_note")("This came while " + doing + ".");
+  throw raised;
 }
 
-// The same for a wait that another thread may end; then throws.
+constexpr std::chrono::milliseconds kLook(100);  // between two looks at what may end a wait
+
+// A wait may end before its time. `doing` is what the exception says of the wait.
+struct Interruption {
+  const std::atomic<bool>* cancelled;  // null: no other thread ends it
+  std::string doing;
+
+  void check_cancelled() const {
+    if (cancelled != nullptr && *cancelled) std::rethrow_exception(backend_error(kAborted));
+  }
+  void check() const {
+    check_cancelled();
+    check_signals(doing);
+  }
+};
+
+bool has_key_within(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds kEarly(5);  // a store's clock may be ahead
+  timeout = std::max(timeout, std::chrono::milliseconds(1));
+  const auto end = Clock::now() + timeout - kEarly;
+  try {
+    store.wait({key}, timeout);
+    return true;
+  } catch (const c10::Error&) {
+    // Stores report this by errors of various types.
+    if (Clock::now() < end) throw;
+    return false;
+  }
+}
+
+// Waits for a key; false when the time is over.
 bool await_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout,
-               const std::atomic<bool>* cancelled) {
-  if (cancelled == nullptr) return await_key(store, key, timeout);
-  constexpr std::chrono::milliseconds kLook(100);
+               const Interruption& interruption) {
   const auto end = Clock::now() + timeout;
   do {
-    check_cancelled(cancelled);
-    if (await_key(store, key, std::min(kLook, left(end)))) return true;
+    if (has_key_within(store, key, std::min(kLook, left(end)))) return true;
+    interruption.check();
   } while (Clock::now() < end);
   return false;
 }
@@ -80,7 +107,10 @@ weftUniqueId agree_on_id(c10d::Store& store, int size, std::chrono::milliseconds
                                                   "Start with a fresh store, or another prefix.")));
   }
   if (arrived == size) store.set("weft/id", make_id());
-  if (!await_key(store, "weft/id", timeout, cancelled)) {
+  const Interruption interruption{cancelled,
+                                  c10::str("rank number ", arrived, " of ", size,
+                                           " waited for the others in the process group ", group_name)};
+  if (!await_key(store, "weft/id", timeout, interruption)) {
     std::rethrow_exception(backend_error(c10::str("Only ", store.add("weft/arrived", 0), " of ", size,
                                                   " ranks came to the process group ", group_name, " within ",
                                                   timeout.count() / 1000.0,
@@ -103,19 +133,23 @@ weftUniqueId agree_on_id(c10d::Store& store, int size, std::chrono::milliseconds
   return id;
 }
 
-}  // namespace
-
-namespace {
-
-// Waits for a communicator that is created without blocking.
-void await_creation(weftComm_t comm, const std::atomic<bool>& cancelled) {
-  weftResult_t state = weftInProgress;
-  while (weftCommGetAsyncError(comm, &state) == weftSuccess && state == weftInProgress && !cancelled)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  if (state == weftSuccess) return;
-  auto failed = backend_error(cancelled ? kAborted : weftGetLastError(comm));
-  weftCommAbort(comm);
-  std::rethrow_exception(failed);
+// Waits for a communicator that is created without blocking. Aborts it when it throws.
+void await_creation(weftComm_t comm, const Interruption& interruption) {
+  try {
+    weftResult_t state = weftInProgress;
+    auto look = Clock::now() + kLook;
+    while (weftCommGetAsyncError(comm, &state) == weftSuccess && state == weftInProgress) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      interruption.check_cancelled();
+      if (Clock::now() < look) continue;
+      interruption.check();
+      look = Clock::now() + kLook;
+    }
+    if (state != weftSuccess) std::rethrow_exception(backend_error(weftGetLastError(comm)));
+  } catch (...) {
+    weftCommAbort(comm);
+    throw;
+  }
 }
 
 }  // namespace
@@ -133,9 +167,10 @@ weftComm_t make_communicator(const Membership& group, std::chrono::milliseconds 
   }
   weftUniqueId id = agree_on_id(*group.store, group.size, timeout, group.name, cancelled);
   weftComm_t comm = nullptr;
-  if (cancelled != nullptr) config.blocking = 0;
+  config.blocking = 0;
   const weftResult_t begun = weftCommInitRankConfig(&comm, group.size, id, group.rank, &config);
-  if (begun == weftInProgress) await_creation(comm, *cancelled);
+  if (begun == weftInProgress)
+    await_creation(comm, {cancelled, "the ranks of the process group " + group.name + " connected"});
   else if (begun != weftSuccess) std::rethrow_exception(backend_error(weftGetLastError(nullptr)));
   return comm;
 }
@@ -148,10 +183,11 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
       options.timeout.count() >= 0 ? options.timeout : std::chrono::milliseconds(timeout_ms_);
   const auto end = Clock::now() + timeout;
   const std::string prefix = "weft/monitored/" + std::to_string(monitored_barriers_++) + "/";
+  const Interruption interruption{&closed_, c10::str("rank ", rank_, " waited in monitored_barrier")};
   if (rank_ != 0) {
     group_.store->set(prefix + std::to_string(rank_), bytes("here"));
     // Rank 0 answers by the end of its own time, which may begin later.
-    if (!await_key(*group_.store, prefix + "answer", 2 * timeout)) {
+    if (!await_key(*group_.store, prefix + "answer", 2 * timeout, interruption)) {
       std::rethrow_exception(backend_error(
           c10::str("Rank 0 did not answer in monitored_barrier within ", 2 * timeout.count(), " ms.")));
     }
@@ -168,7 +204,7 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   std::vector<int> missing;
   for (int rank = 1; rank < size_; ++rank) {
     const std::string key = prefix + std::to_string(rank);
-    if (await_key(*group_.store, key, left(end))) {
+    if (await_key(*group_.store, key, left(end), interruption)) {
       group_.store->deleteKey(key);
     } else {
       missing.push_back(rank);

@@ -42,6 +42,8 @@ class WeftWork final : public OperationWork {
   // the call or of the communicator ends the operation.
   bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override { wait(std::chrono::milliseconds(0)); }
+  // From the first question on the operation completes by itself.
+  bool isCompleted() override;
   // Its value is the list of output tensors.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   // Its value is SUCCESS or COMM_ERROR of c10d::WorkResult, as an integer; it has no error itself.
@@ -52,9 +54,16 @@ class WeftWork final : public OperationWork {
   float getDuration() const override;
   // The operation begins now, and its duration is kept.
   void start_timing() { begin_ = Clock::now(); }
+  // Whether the time of its end is asked for, by timing or by the profiler.
+  bool is_timed() const { return begin_ || recordFunctionEndCallback_; }
 
-  // What a thread that waits does for the operation meanwhile, for so many seconds at most.
-  void set_driver(std::function<void(double)> driver);
+  // How threads help an operation in flight.
+  struct Driver {
+    std::function<void(double)> drive;  // by a thread that waits, for so many seconds at most
+    // So that the operation completes without a thread that waits, after such a thread's time. May be empty.
+    std::function<void(double)> watch;
+  };
+  void set_driver(Driver driver);
   // The operation is complete; `error` is what it failed with, if it did. Waiting threads go on.
   void complete(std::exception_ptr error);
   // For a Work of several operations: it completes with the last of `parts`.
@@ -72,11 +81,13 @@ class WeftWork final : public OperationWork {
     bool marked = false;                             // it is complete, or about to be
   };
 
+  Driver driver();
+  bool is_complete_after(double seconds);
   c10::intrusive_ptr<c10::ivalue::Future> future_of(FutureKind kind, c10::TypePtr type);
   void mark(c10::ivalue::Future& future, FutureKind kind) const;
 
   std::mutex driver_mutex_;
-  std::function<void(double)> driver_;  // guarded by driver_mutex_; none: another thread completes it
+  Driver driver_;  // guarded by driver_mutex_; empty: another thread completes it
   std::mutex future_mutex_;
   KeptFuture futures_[2];  // by FutureKind; guarded by future_mutex_
   std::optional<Clock::time_point> begin_;

@@ -1,6 +1,7 @@
 """Every collective, of every type, synchronous and asynchronous: beside what torch computes from all inputs, and gloo."""
 import functools
 import operator
+import time
 
 import pytest
 import torch
@@ -276,6 +277,27 @@ def rank_futures():
     assert all(work.is_completed() for work in works), "a barrier follows earlier collectives"
 
 
+def rank_ends_without_wait():
+    """A call that a late rank holds up completes by itself, however its end is asked for."""
+    def polled(work):
+        end = time.monotonic() + 60
+        while not work.is_completed():
+            assert time.monotonic() < end
+            time.sleep(0.001)
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    ways = [polled, lambda work: work.get_future().wait(), lambda work: work.get_future_result().wait(),
+            lambda work: dist.barrier(), lambda work: dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()]
+    for count in (1, 20000):
+        for ask in ways:
+            tensor = torch.full((count,), float(rank))
+            if rank == 0:
+                time.sleep(0.02)
+            ask(dist.all_reduce(tensor, async_op=True))
+            assert tensor.eq(sum(range(size))).all()
+    dist.all_reduce(torch.ones(1), async_op=True)  # nobody asks
+
+
 def rank_work():
     """A Work knows how long it took, if timing was on before it, tells success by a Future, and torch lets go of it."""
     group = dist.group.WORLD
@@ -370,8 +392,8 @@ def test_collective(function, asynchronous, size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("function", [rank_scaled_sum, rank_layouts, rank_futures, rank_work, rank_many_works,
-                                      rank_own_memory, rank_like_gloo, rank_objects],
+@pytest.mark.parametrize("function", [rank_scaled_sum, rank_layouts, rank_futures, rank_ends_without_wait, rank_work,
+                                      rank_many_works, rank_own_memory, rank_like_gloo, rank_objects],
                          ids=lambda each: each.__name__[5:])
 def test_more(function, size):
     shared(size).call(function)

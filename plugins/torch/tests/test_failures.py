@@ -2,6 +2,8 @@
 import datetime
 import os
 import signal
+import sys
+import threading
 import time
 
 import pytest
@@ -9,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ranks import Ranks, shared
+from weft_torch._extension import extension
 
 
 DEADLINE = 30  # seconds: half of a group's timeout, so an exception before it comes from noticing, not from waiting
@@ -245,6 +248,36 @@ def test_a_late_rank_is_named_at_the_timeout(kind, asynchronous):
         ranks.call(rank_timeout, kind, asynchronous)
     finally:
         ranks.close()
+
+
+def interrupted_while(store, key):
+    """The notes of the exception that SIGINT raises in the constructor of rank 0 of 2, once `key` is in the store."""
+    def interrupt():
+        while not store.check([key]):
+            time.sleep(0.01)
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt) as raised:
+        extension().WeftBackend(store, 0, 2, datetime.timedelta(seconds=2 * DEADLINE), "alone")
+    assert time.monotonic() - begin < DEADLINE
+    thread.join()
+    return getattr(raised.value, "__notes__", ["before Python 3.11 exceptions have no notes"])
+
+
+def test_ctrl_c_ends_the_wait_for_ranks():
+    notes = interrupted_while(dist.HashStore(), "weft/arrived")
+    assert "rank number 1 of 2 waited for the others in the process group alone" in notes[0] or sys.version_info < (3, 11)
+
+
+def test_ctrl_c_ends_the_wait_for_connections():
+    store = dist.HashStore()
+    store.add("weft/arrived", 1)  # of a rank that never connects
+    notes = interrupted_while(store, "weft/read")
+    assert "the ranks of the process group alone connected" in notes[0] or sys.version_info < (3, 11)
 
 
 def rank_shrinks():
