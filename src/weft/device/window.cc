@@ -52,8 +52,10 @@ struct Pool {
   }
   Pool(Pool&&) = delete;
   /// Peers may still map the segment: its memory goes back all the same. Not from a forked child, though.
+  /// Ranks of this process may write to retired small windows by their addresses.
   ~Pool() {
     if (mine()) segment.discard(0, segment.bytes());
+    if (closed && shared) segment.leave_mapped();
   }
 
   /// A forked child inherits pools, but shares their bytes with its parent: it must neither carve nor discard

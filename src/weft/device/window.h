@@ -34,7 +34,7 @@ Result<void*> window_alloc(size_t bytes);
 Status window_free(void* window);
 
 /// The same for a window that a peer may still map and write to: its segment, also a shared one, never holds
-/// another window.
+/// another window. A shared one keeps its address.
 Status window_retire(void* window);
 
 /// Gives the memory of a window back, and leaves its address taken until window_free(): for one that somebody
