@@ -12,7 +12,7 @@
 #include "cuda/device_memory.h"
 #include "device/cuda/plan_kernels.h"
 
-namespace weft::testing {
+namespace weft::testing::plan_path_test {
 namespace {
 
 constexpr size_t kCount = 16;  // floats: 64 bytes
@@ -318,4 +318,4 @@ TEST(PlanPath, AnAbortLetsTheStreamGoOn) {
 }
 
 }  // namespace
-}  // namespace weft::testing
+}  // namespace weft::testing::plan_path_test
