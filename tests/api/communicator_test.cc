@@ -62,40 +62,37 @@ TEST(Communicators, WithNamesThatAreNotUtf8AreWrittenDown) {
         if (dump.is_discarded() || dump["communicator"] != "\ufffd\ufffdname") return 4;
         return weftCommDestroy(named) == weftSuccess && weftCommDestroy(me.comm) == weftSuccess ? 0 : 5;
       },
-      60, [&](int) { setenv("WEFT_TRACE", (folder + "/trace").c_str(), 1); });
+      [&](int) { setenv("WEFT_TRACE", (folder + "/trace").c_str(), 1); });
   for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
   std::filesystem::remove_all(folder);
 }
 
 // The child has a copy of the parent's communicator and progress engine, but none of its threads.
 TEST(Communicators, OfAForkedChildAreItsOwn) {
-  const auto statuses = run_processes(
-      blocks(1, 2),
-      [](Rank& me) {
-        std::vector<float> data;
-        if (sum(me.comm, data) != weftSuccess) return 1;
-        const pid_t child = fork();
-        if (child == 0) {
-          alarm(15);  // ends it, if it hangs
-          weftComm_t pair[2] = {};
-          weftStream_t stream = nullptr;
-          std::vector<float> one(10, 1.f), other(10, 2.f);
-          if (weftCommInitAll(pair, 2, nullptr) != weftSuccess) _exit(1);
-          if (weftStreamCreate(&stream) != weftSuccess) _exit(2);
-          weftGroupStart();
-          weftAllReduce(one.data(), one.data(), 10, weftFloat, weftSum, pair[0], stream);
-          weftAllReduce(other.data(), other.data(), 10, weftFloat, weftSum, pair[1], nullptr);
-          if (weftGroupEnd() != weftSuccess || weftStreamSynchronize(stream) != weftSuccess) _exit(3);
-          if (one[9] != 3.f || other[9] != 3.f) _exit(4);
-          for (weftComm_t comm : pair)
-            if (weftCommDestroy(comm) != weftSuccess) _exit(5);
-          _exit(0);
-        }
-        int status = -1;
-        if (waitpid(child, &status, 0) != child || !exited_with(status, 0)) return 10 + WEXITSTATUS(status);
-        return sum(me.comm, data) == weftSuccess && data[0] == 2.f ? 0 : 2;
-      },
-      20);
+  const auto statuses = run_processes(blocks(1, 2), [](Rank& me) {
+    std::vector<float> data;
+    if (sum(me.comm, data) != weftSuccess) return 1;
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(15);  // ends it, if it hangs
+      weftComm_t pair[2] = {};
+      weftStream_t stream = nullptr;
+      std::vector<float> one(10, 1.f), other(10, 2.f);
+      if (weftCommInitAll(pair, 2, nullptr) != weftSuccess) _exit(1);
+      if (weftStreamCreate(&stream) != weftSuccess) _exit(2);
+      weftGroupStart();
+      weftAllReduce(one.data(), one.data(), 10, weftFloat, weftSum, pair[0], stream);
+      weftAllReduce(other.data(), other.data(), 10, weftFloat, weftSum, pair[1], nullptr);
+      if (weftGroupEnd() != weftSuccess || weftStreamSynchronize(stream) != weftSuccess) _exit(3);
+      if (one[9] != 3.f || other[9] != 3.f) _exit(4);
+      for (weftComm_t comm : pair)
+        if (weftCommDestroy(comm) != weftSuccess) _exit(5);
+      _exit(0);
+    }
+    int status = -1;
+    if (waitpid(child, &status, 0) != child || !exited_with(status, 0)) return 10 + WEXITSTATUS(status);
+    return sum(me.comm, data) == weftSuccess && data[0] == 2.f ? 0 : 2;
+  });
   for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
 }
 
@@ -119,7 +116,7 @@ TEST(Communicators, AreNotStrictIfTheConfigurationSaysSoWhateverTheSetting) {
         }
         return 0;
       },
-      60, [](int) { setenv("WEFT_STRICT", "1", 1); });
+      [](int) { setenv("WEFT_STRICT", "1", 1); });
   for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
 }
 
@@ -170,7 +167,6 @@ TEST_P(Ahead, BroadcastsInARowWaitForWhoIsBehind) {
           }
           return weftCommDestroy(me.comm) == weftSuccess ? 0 : 3;
         },
-        60,
         [&](int) {
           setenv("WEFT_ALGO", (std::string("broadcast=") + algorithm).c_str(), 1);
           setenv("WEFT_EARLY_BYTES", "8M", 1);
@@ -290,7 +286,6 @@ TEST(Communicators, MeetWhereSomeRanksWriteATrace) {
             if (weftAllReduce(&one, &one, 1, weftFloat, weftSum, me.comm, nullptr) != weftSuccess) return 1;
           return one == 8.f && weftCommDestroy(me.comm) == weftSuccess ? 0 : 2;
         },
-        60,
         [&](int rank) {
           if (rank == tracing) setenv("WEFT_TRACE", file.c_str(), 1);
         });
@@ -310,7 +305,7 @@ TEST(Communicators, OfSeveralNodesShareATrace) {
   const std::string path = ::testing::TempDir() + "weft-trace-" + std::to_string(getpid()) + ".json";
   std::ofstream(path) << "of an earlier job";
   const auto statuses = run_processes(
-      blocks(3, 2), [](Rank& me) { return weftCommDestroy(me.comm) == weftSuccess ? 0 : 1; }, 60,
+      blocks(3, 2), [](Rank& me) { return weftCommDestroy(me.comm) == weftSuccess ? 0 : 1; },
       [&](int) { setenv("WEFT_TRACE", path.c_str(), 1); });
   for (const int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
   std::ifstream file(path);
@@ -332,7 +327,7 @@ TEST(Communicators, OfSeveralNodesShareATrace) {
 TEST(Communicators, AllSayWhyATraceCannotBeWritten) {
   const std::string said = ::testing::TempDir() + "weft-said-" + std::to_string(getpid()) + ".";
   const auto statuses = run_processes(
-      blocks(1, 3), [](Rank&) { return 0; }, 60,
+      blocks(1, 3), [](Rank&) { return 0; },
       [&](int rank) {
         setenv("WEFT_TRACE", "/nowhere/trace.json", 1);
         if (!freopen((said + std::to_string(rank)).c_str(), "w", stderr)) _exit(97);

@@ -279,7 +279,7 @@ TEST(Failure, AlltoAllInPlaceOnSomeRanksOnlyIsNamedAsThat) {
 TEST(Failure, ASettingThatDiffersIsNamedWithBothValues) {
   ::testing::internal::CaptureStderr();
   const auto statuses = run_processes(
-      blocks(2, 2), [](Rank&) { return 0; }, 60,
+      blocks(2, 2), [](Rank&) { return 0; },
       [](int rank) {
         if (rank == 2) setenv("WEFT_SLICE_BYTES", "64K", 1);
       });
@@ -353,8 +353,7 @@ TEST(Failure, TransfersOfNothingAndOfSomethingAreToldApart) {
         if (!named) fprintf(stderr, "rank %d: %s\n", me.rank, why.c_str());
         return named || other_has_ended ? 0 : 2;
       };
-      const auto statuses =
-          run_processes(nodes, body, 20, [](int) { setenv("WEFT_STALL_CHECK_S", "0.1", 1); });
+      const auto statuses = run_processes(nodes, body, [](int) { setenv("WEFT_STALL_CHECK_S", "0.1", 1); });
       for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << sent << " to " << received;
     }
 }
@@ -450,7 +449,6 @@ TEST(Failure, ADeadlineOfOneTransferIsKeptBesideAnotherOfTheSameNumber) {
         }
         return result == weftRemoteError ? 0 : 3;
       },
-      20,
       [](int) {
         setenv("WEFT_STALL_CHECK_S", "0.05", 1);
         setenv("WEFT_TIMEOUT_S", "2", 1);

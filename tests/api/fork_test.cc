@@ -148,7 +148,7 @@ TEST_F(Forks, EveryDescriptorOfTheLibraryIsClosedOnExec) {
           }
           return 0;
         },
-        60, [&](int) { before = inherited(); });
+        [&](int) { before = inherited(); });
     for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
   }
 }
@@ -342,7 +342,7 @@ TEST_F(Forks, ASignalToAChildDoesNotMakeItsParentWriteItsRecorder) {
         if (!exited_with(status, 0) || sum(me.comm, value) != weftSuccess) return 1;
         return weftCommDestroy(me.comm) == weftSuccess ? 0 : 2;
       },
-      60, [&](int) { setenv("WEFT_RECORDER_DIR", folder.c_str(), 1); });
+      [&](int) { setenv("WEFT_RECORDER_DIR", folder.c_str(), 1); });
   for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
   EXPECT_TRUE(std::filesystem::is_empty(folder));
   std::filesystem::remove_all(folder);

@@ -38,7 +38,7 @@ int nodes_of(int ranks, const std::function<void(int)>& before) {
         if (weftCommGetStats(me.comm, &stats) != weftSuccess) return 92;
         return weftCommDestroy(me.comm) == weftSuccess ? stats.nodes : 93;
       },
-      60, before);
+      before);
   for (const int status : statuses) {
     EXPECT_EQ(status, statuses.front());
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) < 90) << WEXITSTATUS(status);

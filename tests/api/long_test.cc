@@ -4,7 +4,7 @@
 
 #include "api/processes.h"
 
-namespace weft::testing {
+namespace weft::testing::long_test {
 namespace {
 
 // Past two slices of 16 MiB a block, and no multiple of anything.
@@ -109,7 +109,7 @@ int many_windows(Rank& me) {
 }
 
 TEST(Long, MoreWindowsInFlightThanStayMapped) {
-  for (const int status : run_processes(blocks(1, 3), many_windows, 120))
+  for (const int status : run_processes(blocks(1, 3), many_windows))
     EXPECT_TRUE(exited_with(status, 0)) << "status " << status;
 }
 
@@ -130,4 +130,4 @@ TEST(Long, AnOperationOnAStreamGoesOnWhileItsCallersSleepOrCompute) {
 }
 
 }  // namespace
-}  // namespace weft::testing
+}  // namespace weft::testing::long_test

@@ -18,11 +18,11 @@
 namespace weft::testing {
 
 /// Runs `body` in a process for every entry of `nodes`; its return value is the process's exit code. Returns
-/// wait statuses, in rank order. A process that has not ended after `seconds` is killed. `before` is called
-/// with the rank in its process before it creates the communicator; one that cannot says why and exits
-/// with 98.
+/// wait statuses, in rank order. A process that hangs is killed before ctest would end the test, however busy
+/// the machine. `before` is called with the rank in its process before it creates the communicator; one that
+/// cannot says why and exits with 98.
 inline std::vector<int> run_processes(const Nodes& nodes, const std::function<int(Rank&)>& body,
-                                      int seconds = 60, const std::function<void(int)>& before = {}) {
+                                      const std::function<void(int)>& before = {}) {
   struct Meeting {
     std::atomic<bool> ready;
     weftUniqueId id;
@@ -51,7 +51,7 @@ inline std::vector<int> run_processes(const Nodes& nodes, const std::function<in
     pids.push_back(pid);
   }
   std::vector<int> statuses(pids.size(), -1);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(240);
   size_t left = pids.size();
   while (left > 0) {
     for (size_t rank = 0; rank < pids.size(); ++rank)

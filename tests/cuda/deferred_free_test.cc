@@ -10,7 +10,7 @@
 #include "cuda/graphs.h"
 #include "device/cuda/block_pool.h"
 
-namespace weft::testing {
+namespace weft::testing::deferred_free_test {
 namespace {
 
 using cuda::BlockPool;
@@ -259,4 +259,4 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SurplusMemory,
                          });
 
 }  // namespace
-}  // namespace weft::testing
+}  // namespace weft::testing::deferred_free_test

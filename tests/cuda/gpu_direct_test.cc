@@ -11,7 +11,7 @@
 #include "cuda/fake_network/gpu_network.h"
 #include "transport/ofi.h"
 
-namespace weft::testing {
+namespace weft::testing::gpu_direct_test {
 namespace {
 
 using Values = std::vector<float>;
@@ -394,4 +394,4 @@ TEST_F(GpuDirectDeathTest, OnIsRefusedWhereADeviceDoesNotOrderWhatTheNetworkWrit
 }
 
 }  // namespace
-}  // namespace weft::testing
+}  // namespace weft::testing::gpu_direct_test

@@ -9,7 +9,7 @@
 #include "api/ranks.h"
 #include "cuda/graphs.h"
 
-namespace weft::testing {
+namespace weft::testing::graph_failures_test {
 namespace {
 
 void on_device(weftConfig_t& config) { config.device = 0; }
@@ -180,4 +180,4 @@ TEST(GraphLifetimes, WhatADestroyedGraphHeldIsGivenUpAtTheNextCapture) {
 }
 
 }  // namespace
-}  // namespace weft::testing
+}  // namespace weft::testing::graph_failures_test

@@ -5,7 +5,7 @@
 #include "api/ranks.h"
 #include "cuda/graphs.h"
 
-namespace weft::testing {
+namespace weft::testing::graph_test {
 namespace {
 
 void on_device(weftConfig_t& config) { config.device = 0; }
@@ -342,4 +342,4 @@ TEST(GraphCalls, ACaptureOnAnotherStreamIsNotDisturbed) {
 }
 
 }  // namespace
-}  // namespace weft::testing
+}  // namespace weft::testing::graph_test

@@ -33,8 +33,8 @@ constexpr int kNoDevice = 77;
 
 /// Runs a function on ranks of one node that are processes; skips without a device.
 void run_on_devices(int ranks, int (*body)(Rank& me)) {
-  const std::vector<int> statuses = run_processes(
-      blocks(1, ranks), [body](Rank& me) { return cuda::driver() ? body(me) : kNoDevice; }, 200);
+  const std::vector<int> statuses =
+      run_processes(blocks(1, ranks), [body](Rank& me) { return cuda::driver() ? body(me) : kNoDevice; });
   if (exited_with(statuses[0], kNoDevice)) GTEST_SKIP() << "no CUDA device, or not the fake one";
   for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
 }
@@ -164,7 +164,7 @@ int gather_without_a_rank(Rank& me) {
 
 TEST(CollectivesOfProcessesDeathTest, ARankThatDiesIsNamedAndStreamsGoOn) {
   const std::vector<int> statuses = run_processes(
-      blocks(1, 3), [](Rank& me) { return cuda::driver() ? gather_without_a_rank(me) : kNoDevice; }, 200);
+      blocks(1, 3), [](Rank& me) { return cuda::driver() ? gather_without_a_rank(me) : kNoDevice; });
   if (exited_with(statuses[0], kNoDevice)) GTEST_SKIP() << "no CUDA device, or not the fake one";
   for (const int rank : {0, 2}) EXPECT_TRUE(exited_with(statuses[static_cast<size_t>(rank)], 0)) << rank;
 }

@@ -11,7 +11,7 @@
 #include "api/ranks.h"
 #include "cuda/device_memory.h"
 
-namespace weft::testing {
+namespace weft::testing::misuse_test {
 namespace {
 
 using Values = std::vector<float>;
@@ -100,8 +100,8 @@ int gather_from_new_buffers(Rank& me) {
 }
 
 TEST(MemoryDeathTest, OfAPeerThatIsFreedAndAllocatedAnewAtTheSameAddressIsMappedAgain) {
-  const std::vector<int> statuses = run_processes(
-      blocks(1, 3), [](Rank& me) { return cuda::driver() ? gather_from_new_buffers(me) : 77; }, 120);
+  const std::vector<int> statuses =
+      run_processes(blocks(1, 3), [](Rank& me) { return cuda::driver() ? gather_from_new_buffers(me) : 77; });
   if (exited_with(statuses[0], 77)) GTEST_SKIP() << "no CUDA device";
   for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
 }
@@ -109,13 +109,10 @@ TEST(MemoryDeathTest, OfAPeerThatIsFreedAndAllocatedAnewAtTheSameAddressIsMapped
 class ProcessesDeathTest : public ::testing::TestWithParam<Nodes> {};
 
 TEST_P(ProcessesDeathTest, ShareDevices) {
-  const std::vector<int> statuses = run_processes(
-      GetParam(),
-      [](Rank& me) {
-        if (!cuda::driver()) return 77;
-        return gather_and_add(me);
-      },
-      120);
+  const std::vector<int> statuses = run_processes(GetParam(), [](Rank& me) {
+    if (!cuda::driver()) return 77;
+    return gather_and_add(me);
+  });
   if (exited_with(statuses[0], 77)) GTEST_SKIP() << "no CUDA device";
   for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
 }
@@ -455,4 +452,4 @@ TEST(DeviceCreation, ThatFailsOnOneRankFailsOnAllWithItsReason) {
 }
 
 }  // namespace
-}  // namespace weft::testing
+}  // namespace weft::testing::misuse_test

@@ -13,7 +13,7 @@
 #include "engine/gpu/device_run.h"
 #include "engine/ranks.h"
 
-namespace weft::engine {
+namespace weft::engine::pending_release_test {
 namespace {
 
 using plan::Collective;
@@ -72,9 +72,9 @@ INSTANTIATE_TEST_SUITE_P(Counts, Leftovers, ::testing::Values(10000, 1 << 20),
                          [](const auto& info) { return std::to_string(info.param); });
 
 }  // namespace
-}  // namespace weft::engine
+}  // namespace weft::engine::pending_release_test
 
-namespace weft::testing {
+namespace weft::testing::pending_release_test {
 namespace {
 
 constexpr size_t kCount = 1 << 18;
@@ -188,4 +188,4 @@ TEST(Aborts, OfALaunchedGraphDoNotWaitForKernelsButItsStreamDoes) {
 }
 
 }  // namespace
-}  // namespace weft::testing
+}  // namespace weft::testing::pending_release_test

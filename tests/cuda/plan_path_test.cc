@@ -11,7 +11,7 @@
 #include "api/ranks.h"
 #include "cuda/plan_path.h"
 
-namespace weft::testing {
+namespace weft::testing::plan_path_test {
 namespace {
 
 constexpr size_t kCount = 16;  // floats: 64 bytes
@@ -331,4 +331,4 @@ TEST_P(PlanPathFailures, AnAbortLetsTheStreamGoOn) {
 }
 
 }  // namespace
-}  // namespace weft::testing
+}  // namespace weft::testing::plan_path_test

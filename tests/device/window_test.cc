@@ -166,6 +166,21 @@ TEST(Window, ThatIsDiscardedLeavesItsNeighboursAlone) {
   for (std::byte* window : windows) ASSERT_TRUE(window_free(window).ok());
 }
 
+// Scratch memory of failed operations kept its descriptor, and its address, until the process ended.
+TEST(Window, ThatIsRetiredClosesItsSegmentWhichGoesWithItsLastWindow) {
+  std::byte* const retired = allocate(100);
+  std::byte* const neighbour = allocate(100);
+  const uint64_t serial = find_window(retired, 100)->serial;
+  ASSERT_EQ(find_window(neighbour, 100)->serial, serial);
+  ASSERT_TRUE(window_retire(retired).ok());
+  std::byte* const next = allocate(100);
+  EXPECT_NE(find_window(next, 100)->serial, serial) << "a peer may still write there";
+  EXPECT_TRUE(find_window(neighbour, 100));
+  ASSERT_TRUE(window_free(neighbour).ok());
+  EXPECT_FALSE(find_window(neighbour, 100)) << "its segment is still there";
+  ASSERT_TRUE(window_free(next).ok());
+}
+
 TEST(Window, AnotherProcessCanMapIt) {
   std::byte* window = allocate(1000);
   const auto found = find_window(window, 1000);

@@ -4,7 +4,7 @@
 
 #include "engine/run/operation.h"
 
-namespace weft::engine {
+namespace weft::engine::peer_losses_test {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
@@ -73,4 +73,4 @@ TEST(PeerLosses, AnOperationThatCouldNotReachItsPeerIsDueAfterTheDeath) {
 }
 
 }  // namespace
-}  // namespace weft::engine
+}  // namespace weft::engine::peer_losses_test

@@ -6,7 +6,7 @@
 
 #include "model/plain_machine.h"
 
-namespace weft::model {
+namespace weft::model::forecast_test {
 namespace {
 
 using plan::Collective;
@@ -158,4 +158,4 @@ TEST(Forecast, TroublesCostWhatTheyMust) {
 }
 
 }  // namespace
-}  // namespace weft::model
+}  // namespace weft::model::forecast_test

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-namespace weft::model {
+namespace weft::model::tuner_test {
 namespace {
 
 using plan::Collective;
@@ -445,4 +445,4 @@ TEST(Estimate, OfManyRanksIsCloseToTheirSimulation) {
 }
 
 }  // namespace
-}  // namespace weft::model
+}  // namespace weft::model::tuner_test

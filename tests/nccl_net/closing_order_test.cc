@@ -2,7 +2,7 @@
 // connection that is being made.
 #include "two_processes.h"
 
-namespace weft::nccl_net_test {
+namespace weft::nccl_net_test::closing_order_test {
 namespace {
 
 class ClosingOrder : public OverNets {};
@@ -97,4 +97,4 @@ INSTANTIATE_TEST_SUITE_P(Conformance, ClosingOrder,
                          name_of_net);
 
 }  // namespace
-}  // namespace weft::nccl_net_test
+}  // namespace weft::nccl_net_test::closing_order_test

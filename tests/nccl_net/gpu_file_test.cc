@@ -2,7 +2,7 @@
 // takes nothing else, through a plugin that is compiled with a younger libfabric's declarations.
 #include "gpu_memory.h"
 
-namespace weft::nccl_net_test {
+namespace weft::nccl_net_test::gpu_file_test {
 namespace {
 
 class GpuFile : public OverNets {};
@@ -81,4 +81,4 @@ INSTANTIATE_TEST_SUITE_P(Conformance, GpuFile,
                          name_of_net);
 
 }  // namespace
-}  // namespace weft::nccl_net_test
+}  // namespace weft::nccl_net_test::gpu_file_test

@@ -2,7 +2,7 @@
 // registered and works on them, so it cannot notice; the driver, where it is asked, does.
 #include "gpu_memory.h"
 
-namespace weft::nccl_net_test {
+namespace weft::nccl_net_test::gpu_freed_test {
 namespace {
 
 class GpuFreed : public OverNets {};
@@ -131,4 +131,4 @@ INSTANTIATE_TEST_SUITE_P(Conformance, GpuFreed,
                          name_of_net);
 
 }  // namespace
-}  // namespace weft::nccl_net_test
+}  // namespace weft::nccl_net_test::gpu_freed_test

@@ -5,7 +5,7 @@
 // driver and the network that there is, too (gpu.plugin); then nothing counts the driver's calls.
 #include "gpu_memory.h"
 
-namespace weft::nccl_net_test {
+namespace weft::nccl_net_test::gpu_test {
 namespace {
 
 // ---- What is reached
@@ -449,4 +449,4 @@ INSTANTIATE_TEST_SUITE_P(Conformance, GpuMemory,
                          name_of_net);
 
 }  // namespace
-}  // namespace weft::nccl_net_test
+}  // namespace weft::nccl_net_test::gpu_test

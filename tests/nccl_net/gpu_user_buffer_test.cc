@@ -4,7 +4,7 @@
 // goes on behind what test() says to have been sent.
 #include "gpu_memory.h"
 
-namespace weft::nccl_net_test {
+namespace weft::nccl_net_test::gpu_user_buffer_test {
 namespace {
 
 class GpuUserBuffer : public OverNets {};
@@ -124,4 +124,4 @@ INSTANTIATE_TEST_SUITE_P(Conformance, GpuUserBuffer,
                          name_of_net);
 
 }  // namespace
-}  // namespace weft::nccl_net_test
+}  // namespace weft::nccl_net_test::gpu_user_buffer_test

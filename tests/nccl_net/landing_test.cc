@@ -2,7 +2,7 @@
 // and for the process; and what the bound holds back cannot lock up.
 #include "two_processes.h"
 
-namespace weft::nccl_net_test {
+namespace weft::nccl_net_test::landing_test {
 namespace {
 
 /// Ways with the least memory that the setting allows: 1 MiB for the process, of which the first connection
@@ -188,4 +188,4 @@ INSTANTIATE_TEST_SUITE_P(Conformance, SharedLandings,
                          name_of_net);
 
 }  // namespace
-}  // namespace weft::nccl_net_test
+}  // namespace weft::nccl_net_test::landing_test

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-namespace weft::nccl_net_test {
+namespace weft::nccl_net_test::many_processes_test {
 namespace {
 
 constexpr int kRanks = 4;
@@ -209,4 +209,4 @@ INSTANTIATE_TEST_SUITE_P(Conformance, ManyProcesses,
                          name_of_net);
 
 }  // namespace
-}  // namespace weft::nccl_net_test
+}  // namespace weft::nccl_net_test::many_processes_test

@@ -2,7 +2,7 @@
 // communicator, while another sends, receives and tests.
 #include "two_processes.h"
 
-namespace weft::nccl_net_test {
+namespace weft::nccl_net_test::threads_test {
 namespace {
 
 class Threads : public OverNets {};
@@ -58,4 +58,4 @@ INSTANTIATE_TEST_SUITE_P(Conformance, Threads,
                          name_of_net);
 
 }  // namespace
-}  // namespace weft::nccl_net_test
+}  // namespace weft::nccl_net_test::threads_test

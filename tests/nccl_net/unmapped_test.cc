@@ -3,7 +3,7 @@
 #include "two_processes.h"
 #include "unmapped_memory.h"
 
-namespace weft::nccl_net_test {
+namespace weft::nccl_net_test::unmapped_test {
 namespace {
 
 class Unmapped : public OverNets {};
@@ -297,4 +297,4 @@ INSTANTIATE_TEST_SUITE_P(Conformance, Unmapped,
                          name_of_net);
 
 }  // namespace
-}  // namespace weft::nccl_net_test
+}  // namespace weft::nccl_net_test::unmapped_test

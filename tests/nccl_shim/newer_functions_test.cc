@@ -12,7 +12,7 @@
 
 #include "shim_host.h"
 
-namespace weft::nccl_shim_test {
+namespace weft::nccl_shim_test::newer_functions_test {
 namespace {
 
 const Environment kWeft = {{"WEFT_BACKEND", "weft"}, {"WEFT_NCCL_LIBRARY", "/nowhere/libnccl.so.2"}};
@@ -306,4 +306,4 @@ TEST(NewerFunctions, WhatWeftRefusesIsWhatThePageLists) {
 }
 
 }  // namespace
-}  // namespace weft::nccl_shim_test
+}  // namespace weft::nccl_shim_test::newer_functions_test

@@ -4,7 +4,7 @@
 #include "cuda/graphs.h"
 #include "shim_host.h"
 
-namespace weft::nccl_shim_test {
+namespace weft::nccl_shim_test::on_gpus_test {
 namespace {
 
 using testing::DeviceArray;
@@ -235,4 +235,4 @@ TEST(OnGpus, AGraphHoldsCallsAndReplaysThem) {
 }
 
 }  // namespace
-}  // namespace weft::nccl_shim_test
+}  // namespace weft::nccl_shim_test::on_gpus_test

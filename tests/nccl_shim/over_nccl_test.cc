@@ -5,7 +5,7 @@
 
 #include "shim_host.h"
 
-namespace weft::nccl_shim_test {
+namespace weft::nccl_shim_test::over_nccl_test {
 namespace {
 
 using Floats = std::vector<float>;
@@ -494,4 +494,4 @@ TEST(TheRealNccl, IsReachedWithoutAGpu) {
 }
 
 }  // namespace
-}  // namespace weft::nccl_shim_test
+}  // namespace weft::nccl_shim_test::over_nccl_test

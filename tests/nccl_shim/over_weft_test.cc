@@ -9,7 +9,7 @@
 
 #include "shim_host.h"
 
-namespace weft::nccl_shim_test {
+namespace weft::nccl_shim_test::over_weft_test {
 namespace {
 
 const Environment kWeft = {{"WEFT_BACKEND", "weft"}};
@@ -566,4 +566,4 @@ TEST(OverWeft, AWrongSettingIsSaid) {
 }
 
 }  // namespace
-}  // namespace weft::nccl_shim_test
+}  // namespace weft::nccl_shim_test::over_weft_test

@@ -5,7 +5,7 @@
 
 #include "plan_machine.h"
 
-namespace weft::plan {
+namespace weft::plan::plan_kernel_test {
 namespace {
 
 using device::DataType;
@@ -155,4 +155,4 @@ TEST(PlanKernelRow, NeedsRoomForAllBlocks) {
 }
 
 }  // namespace
-}  // namespace weft::plan
+}  // namespace weft::plan::plan_kernel_test

@@ -6,7 +6,7 @@
 #include "plan/uneven.h"
 #include "plans.h"
 
-namespace weft::plan {
+namespace weft::plan::plan_program_test {
 namespace {
 
 using device::cuda::Instruction;
@@ -158,4 +158,4 @@ TEST(PlanProgram, OfAPreMultipliedSumReadsAScaledCopy) {
 }
 
 }  // namespace
-}  // namespace weft::plan
+}  // namespace weft::plan::plan_program_test

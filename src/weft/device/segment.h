@@ -50,6 +50,13 @@ class Segment {
   /// it; their bytes read as zero afterwards.
   void discard(size_t offset, size_t bytes) const;
 
+  /// Closes the descriptor and leaves the pages mapped for good: nothing else ever lies at their addresses.
+  void leave_mapped() {
+    fd_.reset();
+    data_ = nullptr;
+    bytes_ = 0;
+  }
+
  private:
   static Result<Segment> map(UniqueFd fd, size_t bytes);
   UniqueFd fd_;

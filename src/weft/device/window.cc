@@ -41,7 +41,8 @@ struct Directory {
 struct Pool {
   Segment segment;
   WindowRef ref;
-  bool shared;  // by small windows
+  bool shared;          // by small windows
+  bool closed = false;  // never holds another window
   pid_t owner = getpid();
   std::map<size_t, size_t> free;  // offset → bytes; neighbours are always merged
 
@@ -51,8 +52,10 @@ struct Pool {
   }
   Pool(Pool&&) = delete;
   /// Peers may still map the segment: its memory goes back all the same. Not from a forked child, though.
+  /// Ranks of this process may write to retired small windows by their addresses.
   ~Pool() {
     if (mine()) segment.discard(0, segment.bytes());
+    if (closed && shared) segment.leave_mapped();
   }
 
   /// A forked child inherits pools, but shares their bytes with its parent: it must neither carve nor discard
@@ -63,7 +66,7 @@ struct Pool {
 
   /// First fit. Returns the offset.
   std::optional<size_t> take(size_t bytes) {
-    if (free.empty() || !mine()) return std::nullopt;
+    if (free.empty() || closed || !mine()) return std::nullopt;
     for (auto part = free.begin(); part != free.end(); ++part) {
       if (part->second < bytes) continue;
       const auto [offset, size] = *part;
@@ -109,7 +112,8 @@ class Windows {
     return allocate_in_new_pool(kLargeWindowBytes, bytes, true);
   }
 
-  Status free(void* window) {
+  /// `closes`: the segment never holds another window.
+  Status free(void* window, bool closes) {
     std::list<Pool> dead;  // unmapped after the lock is gone, and after nobody can find it any more
     const MutexLock lock(mutex_);
     auto found = allocations_.find(window);
@@ -122,6 +126,7 @@ class Windows {
     const Allocation allocation = found->second;
     allocations_.erase(found);
     allocation.pool->give_back(allocation.offset, allocation.bytes);
+    allocation.pool->closed |= closes;
     if (allocation.pool->empty()) retire(allocation.pool, dead);
     return {};
   }
@@ -180,7 +185,7 @@ class Windows {
   /// window that comes and goes costs no mapping. What a large window was in nobody gets again: peers may map
   /// it still.
   void retire(PoolRef pool, std::list<Pool>& dead) WEFT_REQUIRES(mutex_) {
-    const bool spare = pool->shared && pool->mine() &&
+    const bool spare = pool->shared && !pool->closed && pool->mine() &&
                        std::none_of(pools_.begin(), pools_.end(),
                                     [&](const Pool& other) { return &other != &*pool && other.empty(); });
     if (spare) {
@@ -216,7 +221,11 @@ class Windows {
 
 Result<void*> window_alloc(size_t bytes) { return Windows::instance().allocate(bytes); }
 
-Status window_free(void* window) { return window == nullptr ? Status() : Windows::instance().free(window); }
+Status window_free(void* window) {
+  return window == nullptr ? Status() : Windows::instance().free(window, false);
+}
+
+Status window_retire(void* window) { return Windows::instance().free(window, true); }
 
 Status window_discard(void* window) { return Windows::instance().discard(window); }
 

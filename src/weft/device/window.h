@@ -33,6 +33,10 @@ Result<void*> window_alloc(size_t bytes);
 /// Gives back what window_alloc returned. Null is allowed; any other pointer fails with invalid_pointer.
 Status window_free(void* window);
 
+/// The same for a window that a peer may still map and write to: its segment, also a shared one, never holds
+/// another window. A shared one keeps its address.
+Status window_retire(void* window);
+
 /// Gives the memory of a window back, and leaves its address taken until window_free(): for one that somebody
 /// may still write to who cannot be told to stop. Of a small one that is the pages that it does not share.
 /// What it held reads as zero then, or as it was. Fails with invalid_pointer as window_free.

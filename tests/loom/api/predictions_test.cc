@@ -9,7 +9,7 @@
 #include "support.h"
 #include "weft/weft_forecast.h"
 
-namespace loom::testing {
+namespace loom::testing::predictions_test {
 namespace {
 
 /// A file of the project.
@@ -169,4 +169,4 @@ TEST(Predictions, WhatIfTellsEachTroublesCost) {
 }
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::predictions_test

@@ -9,7 +9,7 @@
 #include "cuda_kernels/emulator/emulator.h"
 #include "device/cuda/kernels/attention_launch.h"
 
-namespace loom::cuda {
+namespace loom::cuda::attention_test {
 namespace {
 
 using ops::AttentionShape;
@@ -195,4 +195,4 @@ TYPED_TEST(AttentionKernels, SmallAndOddHeads) {
 TYPED_TEST(AttentionKernels, OneToken) { check<TypeParam>(Variant::causal, 64, 1, {0}); }
 
 }  // namespace
-}  // namespace loom::cuda
+}  // namespace loom::cuda::attention_test

@@ -2,7 +2,7 @@
 #include "engine/ranks.h"
 #include "program/schedule.h"
 
-namespace loom::testing {
+namespace loom::testing::combinations_test {
 namespace {
 
 constexpr int kSteps = 6;
@@ -104,4 +104,4 @@ TEST(Combinations, MemoryGrowsWithTheLengthOfSequencesAndNotWithItsSquare) {
 }
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::combinations_test

@@ -5,7 +5,7 @@
 #include "engine/families.h"
 #include "program/schedule.h"
 
-namespace loom::testing {
+namespace loom::testing::layouts_test {
 namespace {
 
 using program::Layout;
@@ -162,4 +162,4 @@ TEST(Families, StagesOfTensorRanksHaveTheLossesOfOneRank) {
 }
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::layouts_test

@@ -4,7 +4,7 @@
 
 #include "engine/ranks.h"
 
-namespace loom::testing {
+namespace loom::testing::loss_scale_test {
 namespace {
 
 struct Layout {
@@ -183,4 +183,4 @@ TEST(LossScale, EvaluationAfterASkippedStepIsTheOneBefore) {
 }
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::loss_scale_test

@@ -3,7 +3,7 @@
 #include "engine/families.h"
 #include "program/generate.h"
 
-namespace loom::testing {
+namespace loom::testing::masked_test {
 namespace {
 
 constexpr int kSteps = 6;
@@ -139,4 +139,4 @@ TEST(Masked, MoreTargetsThanTheJobHasAreRefused) {
 }
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::masked_test

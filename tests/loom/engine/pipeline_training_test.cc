@@ -3,7 +3,7 @@
 #include "program/generate.h"
 #include "program/schedule.h"
 
-namespace loom::testing {
+namespace loom::testing::pipeline_training_test {
 namespace {
 
 using program::Schedule;
@@ -186,4 +186,4 @@ TEST(PipelineTraining, TheBubbleIsWhatAllRanksTimelinesSay) {
 }
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::pipeline_training_test

@@ -4,7 +4,7 @@
 #include "engine/ranks.h"
 #include "program/simulate.h"
 
-namespace loom::testing {
+namespace loom::testing::traffic_test {
 namespace {
 
 program::Job wide_job(int world, int degree) {
@@ -81,4 +81,4 @@ TEST(Engine, MemoryIsWhatWasPlanned) {
 }
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::traffic_test

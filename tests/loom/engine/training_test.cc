@@ -3,7 +3,7 @@
 
 #include "engine/ranks.h"
 
-namespace loom::testing {
+namespace loom::testing::training_test {
 namespace {
 
 constexpr int kSteps = 50;
@@ -185,4 +185,4 @@ TEST(Engine, RefusesGroupsOfAnotherJob) {
 }
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::training_test

@@ -7,7 +7,7 @@
 #include "text/examples.h"
 #include "train/runs.h"
 
-namespace loom::testing {
+namespace loom::testing::run_interop_test {
 namespace {
 
 constexpr int kSkipped = 77;
@@ -133,4 +133,4 @@ TEST_F(RunInterop, AModelThatTransformersSavesAgainHasItsTokenizer) {
 }
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::run_interop_test

@@ -11,7 +11,7 @@
 #include "model/units.h"
 #include "support.h"
 
-namespace loom::testing {
+namespace loom::testing::hostile_config_test {
 namespace {
 
 using format::Json;
@@ -187,4 +187,4 @@ TEST(HostileConfigs, RotationsThatAreNone) {
 }
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::hostile_config_test

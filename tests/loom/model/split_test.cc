@@ -5,7 +5,7 @@
 #include "ops/arrays.h"
 #include "support.h"
 
-namespace loom::testing {
+namespace loom::testing::split_test {
 namespace {
 
 const std::vector<int32_t> kTokens = {1, 12, 0, 5, 5, 7, 3, 2, 9, 11, 4, 8};
@@ -202,4 +202,4 @@ TEST(Split, QueriesKeysAndValuesAreCutByHeads) {
 }
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::split_test

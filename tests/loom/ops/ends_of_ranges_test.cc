@@ -7,7 +7,7 @@
 
 #include "ops/arrays.h"
 
-namespace loom::testing {
+namespace loom::testing::ends_of_ranges_test {
 namespace {
 
 using namespace ops;
@@ -292,4 +292,4 @@ TEST_P(EndsOfRanges, OfEmbeddings) {
 }
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::ends_of_ranges_test

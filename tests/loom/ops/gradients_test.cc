@@ -5,7 +5,7 @@
 // the output and the gradients. What adds to an array is given one that is not zero.
 #include "ops/arrays.h"
 
-namespace loom::testing {
+namespace loom::testing::gradients_test {
 namespace {
 
 LOOM_ON_EVERY_TABLE(EveryOperator);
@@ -525,4 +525,4 @@ static_assert(sizeof(ops::Operators<float>) == sizeof(const char*) + 29 * sizeof
               "an operator has no case in this file");
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::gradients_test

@@ -1,6 +1,6 @@
 #include "ops/arrays.h"
 
-namespace loom::testing {
+namespace loom::testing::layer_norm_test {
 namespace {
 
 LOOM_ON_EVERY_TABLE(LayerNorm);
@@ -124,4 +124,4 @@ TEST_P(LayerNorm, TheNumberOfThreadsChangesNoBit) {
 }
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::layer_norm_test

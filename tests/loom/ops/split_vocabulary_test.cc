@@ -3,7 +3,7 @@
 
 #include "ops/arrays.h"
 
-namespace loom::testing {
+namespace loom::testing::split_vocabulary_test {
 namespace {
 
 constexpr int64_t kRows = 7, kVocabulary = 37, kWidth = 6;
@@ -126,4 +126,4 @@ TEST_P(SplitVocabulary, EmbeddingsAddUpToTheWhole) {
 }
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::split_vocabulary_test

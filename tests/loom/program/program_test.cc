@@ -11,7 +11,7 @@
 #include "program/verify.h"
 #include "support.h"
 
-namespace loom::testing {
+namespace loom::testing::program_test {
 namespace {
 
 using namespace loom::program;  // everything here is about it
@@ -564,4 +564,4 @@ TEST(Print, HasALineForEachInstruction) {
 }
 
 }  // namespace
-}  // namespace loom::testing
+}  // namespace loom::testing::program_test

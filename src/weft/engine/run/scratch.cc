@@ -19,9 +19,9 @@ ScratchPool::~ScratchPool() {
   for (auto& blocks : free_)
     for (const Kept& block : blocks) free_block(block.data);
   empty_retired(INT64_MAX);
-  // The segment of a small one would be carved up again, while peers map it.
   for (const Retired& retired : retired_)
-    if (size_t{1} << retired.block.size_class >= device::kLargeWindowBytes) free_block(retired.block.data);
+    if (Status freed = device::window_retire(retired.block.data); !freed)
+      log::error("scratch: {}", freed.message());
 }
 
 Result<ScratchPool::Block> ScratchPool::take(size_t bytes) {
