@@ -10,7 +10,7 @@
 #include "api/ranks.h"
 #include "cuda/plan_path.h"
 
-namespace weft::testing {
+namespace weft::testing::exposed_plan_test {
 namespace {
 
 using Values = std::vector<float>;
@@ -336,4 +336,4 @@ TEST(PlanPathExposed, ACallIsOneLaunchAndAtMostFourMoreCalls) {
 }
 
 }  // namespace
-}  // namespace weft::testing
+}  // namespace weft::testing::exposed_plan_test

@@ -8,7 +8,7 @@
 #include "cuda/graphs.h"
 #include "cuda/plan_path.h"
 
-namespace weft::testing {
+namespace weft::testing::graph_kernels_test {
 namespace {
 
 constexpr size_t kShort = 100, kLong = 100'000;  // floats: through slots, and through exposed buffers
@@ -231,4 +231,4 @@ TEST(PlanPathGraphs, AnAbortLetsALaunchGoOnAndLaterOnesPassBy) {
 }
 
 }  // namespace
-}  // namespace weft::testing
+}  // namespace weft::testing::graph_kernels_test
