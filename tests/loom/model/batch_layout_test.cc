@@ -5,15 +5,16 @@
 
 #include <vector>
 
+#include "model/sequence_parallel.h"
 #include "model/split.h"
 #include "model/whole_model.h"
 
 namespace loom::testing {
 namespace {
 
-constexpr int64_t kBatch = 2, kTokens = 6;
-constexpr int32_t kPadding = 9;
-const std::vector<int32_t> kToken = {1, 2, 3, 4, kPadding, kPadding, 5, 6, 7, 8, 1, 2};
+constexpr int64_t kLayoutBatch = 2, kLayoutTokens = 6;
+constexpr int32_t kLayoutPadding = 9;
+const std::vector<int32_t> kLayoutToken = {1, 2, 3, 4, kLayoutPadding, kLayoutPadding, 5, 6, 7, 8, 1, 2};
 using Numbers = std::vector<int32_t>;
 
 /// One rank's arrays of the batch, in memory of its own.
@@ -21,19 +22,19 @@ class Derived {
  public:
   Derived(const model::ModelSpec& spec, const Numbers& target, int64_t targets, model::TensorRank tensor = {},
           bool divides_rows = false, bool fixed = false, int64_t only_row = -1)
-      : sizes_(
-            model::sizes_for<float>(model::share_of(spec, tensor, divides_rows), kBatch, kTokens, targets)) {
+      : sizes_(model::sizes_for<float>(model::share_of(spec, tensor, divides_rows), kLayoutBatch,
+                                       kLayoutTokens, targets)) {
     const model::BatchLayout layout(spec, sizes_, fixed);
     EXPECT_EQ(layout.bytes() % 64, 0);
     memory_.assign(static_cast<size_t>(layout.bytes() + kGuard), std::byte{0x5a});
-    arrays = layout.fill(kToken.data(), target.data(), only_row, memory_.data(), memory_.data());
+    arrays = layout.fill(kLayoutToken.data(), target.data(), only_row, memory_.data(), memory_.data());
   }
   ~Derived() {
     for (size_t i = memory_.size() - kGuard; i < memory_.size(); ++i) EXPECT_EQ(memory_[i], std::byte{0x5a});
   }
   Numbers rows() const { return {arrays.rows, arrays.rows + arrays.count}; }
   Numbers targets() const { return {arrays.targets, arrays.targets + arrays.count}; }
-  Numbers lengths() const { return {arrays.lengths, arrays.lengths + kBatch}; }
+  Numbers lengths() const { return {arrays.lengths, arrays.lengths + kLayoutBatch}; }
   Numbers back() const { return {arrays.back, arrays.back + model::own_rows(sizes_.share, sizes_.rows())}; }
 
   model::BatchArrays arrays;
@@ -44,19 +45,19 @@ class Derived {
   std::vector<std::byte> memory_;
 };
 
-model::ModelSpec spec_of(model::Task task) {
+model::ModelSpec layout_spec(model::Task task) {
   model::ModelSpec spec = small_spec();
   spec.heads = 4;
   spec.task = task;
-  spec.padding = kPadding;
+  spec.padding = kLayoutPadding;
   spec.labels = 3;
   return spec;
 }
 
-const Numbers kMaskedTargets = {-1, 4, -1, 7, -1, -1, -1, -1, 2, -1, -1, -1};
+const Numbers kLayoutTargets = {-1, 4, -1, 7, -1, -1, -1, -1, 2, -1, -1, -1};
 
 TEST(BatchLayout, RowsWithTargetsInTheirOrder) {
-  const Derived one(spec_of(model::Task::masked), kMaskedTargets, 0);
+  const Derived one(layout_spec(model::Task::masked), kLayoutTargets, 0);
   EXPECT_EQ(one.rows(), (Numbers{1, 3, 8}));
   EXPECT_EQ(one.targets(), (Numbers{4, 7, 2}));
   EXPECT_EQ(one.back(), (Numbers{-1, 0, -1, 1, -1, -1, -1, -1, 2, -1, -1, -1}));
@@ -65,26 +66,26 @@ TEST(BatchLayout, RowsWithTargetsInTheirOrder) {
 }
 
 TEST(BatchLayout, NoRowHasATarget) {
-  const Derived one(spec_of(model::Task::masked), Numbers(kBatch * kTokens, -1), 0);
+  const Derived one(layout_spec(model::Task::masked), Numbers(kLayoutBatch * kLayoutTokens, -1), 0);
   EXPECT_EQ(one.arrays.count, 0);
-  EXPECT_EQ(one.back(), Numbers(kBatch * kTokens, -1));
+  EXPECT_EQ(one.back(), Numbers(kLayoutBatch * kLayoutTokens, -1));
 }
 
 /// A GPU's shapes are the same in every microbatch, as those of tensor ranks are.
 TEST(BatchLayout, FixedOnesHaveAllPlaces) {
-  const Derived one(spec_of(model::Task::masked), kMaskedTargets, 2, {}, false, true);
+  const Derived one(layout_spec(model::Task::masked), kLayoutTargets, 2, {}, false, true);
   EXPECT_EQ(one.rows(), (Numbers{1, 3, 8, -1}));
   EXPECT_EQ(one.targets(), (Numbers{4, 7, 2, -1}));
-  model::ModelSpec roberta = spec_of(model::Task::masked);
+  model::ModelSpec roberta = layout_spec(model::Task::masked);
   roberta.first_position = 2;
   roberta.context = 8;
-  EXPECT_EQ(Derived(roberta, kMaskedTargets, 2).arrays.positions, nullptr);
-  EXPECT_NE(Derived(roberta, kMaskedTargets, 2, {}, false, true).arrays.positions, nullptr);
+  EXPECT_EQ(Derived(roberta, kLayoutTargets, 2).arrays.positions, nullptr);
+  EXPECT_NE(Derived(roberta, kLayoutTargets, 2, {}, false, true).arrays.positions, nullptr);
 }
 
 TEST(BatchLayout, OfDividedRowsEachRankHasItsOwn) {
-  const model::ModelSpec spec = spec_of(model::Task::masked);
-  const Derived first(spec, kMaskedTargets, 2, {2, 0}, true), second(spec, kMaskedTargets, 2, {2, 1}, true);
+  const model::ModelSpec spec = layout_spec(model::Task::masked);
+  const Derived first(spec, kLayoutTargets, 2, {2, 0}, true), second(spec, kLayoutTargets, 2, {2, 1}, true);
   EXPECT_EQ(first.rows(), (Numbers{1, 3, -1, -1}));
   EXPECT_EQ(second.rows(), (Numbers{-1, -1, 2, -1}));
   EXPECT_EQ(first.targets(), (Numbers{4, 7, 2, -1}));
@@ -94,10 +95,10 @@ TEST(BatchLayout, OfDividedRowsEachRankHasItsOwn) {
 }
 
 TEST(BatchLayout, AClassificationPoolsItsFirstOrLastToken) {
-  model::ModelSpec spec = spec_of(model::Task::classification);
-  Numbers classes(kBatch * kTokens, -1);
+  model::ModelSpec spec = layout_spec(model::Task::classification);
+  Numbers classes(kLayoutBatch * kLayoutTokens, -1);
   classes[0] = 2;
-  classes[kTokens] = 1;
+  classes[kLayoutTokens] = 1;
   EXPECT_EQ(Derived(spec, classes, 1).rows(), (Numbers{3, 11})) << "before the padding";
   EXPECT_EQ(Derived(spec, classes, 1).targets(), (Numbers{2, 1}));
   EXPECT_EQ(Derived(spec, classes, 1, {}, false, false, 8).rows(), Numbers{11}) << "of the row's sequence";
@@ -109,14 +110,14 @@ TEST(BatchLayout, AClassificationPoolsItsFirstOrLastToken) {
 }
 
 TEST(BatchLayout, OneRowsLogitsNeedNoTargets) {
-  const model::ModelSpec spec = spec_of(model::Task::causal);
+  const model::ModelSpec spec = layout_spec(model::Task::causal);
   const Derived none(spec, {}, 0, {}, false, false, 7);
   EXPECT_EQ(none.rows(), Numbers{7});
   EXPECT_EQ(none.targets(), Numbers{-1});
   EXPECT_EQ(none.arrays.back, nullptr) << "a causal head reads all rows";
   const Derived second(spec, {}, 0, {2, 1}, true, false, 7);
   EXPECT_EQ(second.rows(), (Numbers{1, -1}));
-  const Derived all(spec, Numbers(kBatch * kTokens, 1), 0);
+  const Derived all(spec, Numbers(kLayoutBatch * kLayoutTokens, 1), 0);
   EXPECT_EQ(all.arrays.rows, nullptr);
 }
 

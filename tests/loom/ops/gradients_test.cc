@@ -502,8 +502,41 @@ Inputs without_gradients(int threads) {
   shape.batch = shape.tokens = 1, shape.heads = kHeads, shape.head_size = kSize, shape.scale = 0.25f;
   op.attention_step(workers, shape, converted.data(), converted.data() + kHeads * kSize,
                     converted.data() + kHeads * kSize * (kKeys + 1), kKeys - 1, out.data());
-  return {doubles(sum),    doubles(converted), squares,      doubles(master), doubles(first),
-          doubles(second), doubles(parameter), doubles(out), doubles(random)};
+  constexpr int64_t kWidth = 3;
+  std::vector<int32_t> row(kN / kWidth), target(row.size());
+  for (size_t i = 0; i < row.size(); ++i) {
+    row[i] = i % 4 == 1 ? -1 : static_cast<int32_t>(i * 7 % row.size());
+    target[i] = static_cast<int32_t>(i % kWidth);
+  }
+  std::vector<T> rows(converted.size()), copied(rows.size(), T{});
+  std::vector<A> logits(kN);
+  Doubles all(1), right(1);
+  const auto taken = static_cast<int64_t>(row.size());
+  op.gather_rows(workers, converted.data(), taken, row.data(), rows.data(), taken, kWidth);
+  op.copy(workers, rows.data(), copied.data(), taken * kWidth * static_cast<int64_t>(sizeof(T)));
+  op.clear(workers, copied.data(), kWidth * static_cast<int64_t>(sizeof(T)));
+  op.read_logits(workers, a.data(), logits.data(), kN);
+  op.count_right(workers, a.data(), target.data(), right.data(), taken, kWidth);
+  op.sum(workers, squares.data(), all.data(), static_cast<int64_t>(squares.size()));
+  for (size_t i = 0; i < row.size(); ++i)
+    for (size_t c = 0; c < kWidth; ++c) {
+      const auto wanted = row[i] < 0 ? A(0) : load(converted[static_cast<size_t>(row[i]) * kWidth + c]);
+      EXPECT_EQ(load(rows[i * kWidth + c]), wanted);
+      EXPECT_EQ(load(copied[i * kWidth + c]), i == 0 ? A(0) : wanted);
+    }
+  EXPECT_EQ(logits, a);
+  EXPECT_GT(right[0], 0);
+  return {doubles(sum),
+          doubles(converted),
+          squares,
+          doubles(master),
+          doubles(first),
+          doubles(second),
+          doubles(parameter),
+          doubles(out),
+          doubles(random),
+          all,
+          right};
 }
 
 template <typename T>
@@ -521,7 +554,7 @@ TEST_P(EveryOperator, WithoutGradientsHasTheSameBitsWithThreads) {
 }
 
 // Whoever adds an operator adds it here as well.
-static_assert(sizeof(ops::Operators<float>) == sizeof(const char*) + 29 * sizeof(device::Operator<void()>),
+static_assert(sizeof(ops::Operators<float>) == sizeof(const char*) + 35 * sizeof(device::Operator<void()>),
               "an operator has no case in this file");
 
 }  // namespace
