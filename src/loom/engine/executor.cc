@@ -463,9 +463,7 @@ Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Gr
     return fail(Code::invalid_argument, "the engine is for GPU {}, the groups for GPU {} (-1: none)",
                 where.gpu, groups.gpu());
   LOOM_TRY(ops::check_instructions());
-  if (where.gpu >= 0)
-    return fail(Code::unsupported,
-                "there is no training on GPU {} yet: the operators of GPUs are not complete", where.gpu);
+  if (where.gpu >= 0) LOOM_TRY(cuda::check_sizes(job.spec.width, job.spec.head_size()));
   Result<std::unique_ptr<RankDevice>> device = RankDevice::create(where, job.strict);
   if (where.gpu >= 0) LOOM_TRY(groups.agree(device.status()));
   LOOM_TRY(device.status());
