@@ -82,8 +82,9 @@ TEST(Explain, OfGpuMemoryHasThePathsOfACall) {
   };
   enum : size_t { kernel, copies, steps };
   EXPECT_EQ(path_of("allreduce", "64", kernel)["why_not"], "WEFT_CUDA_KERNEL is off");
-  EXPECT_TRUE(
-      mentions(path_of("allreduce", "64M", kernel)["why_not"], "one_hop sends 67108864 bytes at once"));
+  EXPECT_EQ(path_of("allreduce", "64", kernel)["path"], "one kernel (one_hop)");
+  EXPECT_EQ(path_of("allreduce", "1M", kernel)["path"], "one kernel (direct)");
+  EXPECT_TRUE(mentions(path_of("allgather", "64M", kernel)["why_not"], "a kernel moves messages of at most"));
   EXPECT_EQ(path_of("allgather", "1M", copies)["why_not"], "WEFT_CUDA_COPY_BYTES is 0");
   EXPECT_LT(path_of("allgather", "1M", copies)["predicted_us"],
             path_of("allgather", "1M", steps)["predicted_us"]);
