@@ -37,6 +37,19 @@ class ReconfigurableBackend final : public c10d::Backend {
   // abort() and shutdown() end the wait with DistBackendError; after them the group cannot be reconfigured.
   WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
 
+  // These divide the ranks of the last reconfigure(). The new groups keep their ranks.
+  bool supportsSplitting() const override { return true; }
+  bool supportsShrinking() const override { return true; }
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const std::vector<int>& ranks,
+                                    const c10::intrusive_ptr<Options>& options) override {
+    return now()->split(store, ranks, options);
+  }
+  c10::intrusive_ptr<Backend> shrink(const std::vector<int64_t>& excluded, int flags,
+                                     const c10::intrusive_ptr<Options>& options) override {
+    return now()->shrink(excluded, flags, options);
+  }
+
   bool supportsCoalescing() const override { return true; }
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override {

@@ -106,6 +106,34 @@ def test_what_cannot_be_is_a_sentence():
         ranks.close()
 
 
+def test_a_reconfigured_group_can_be_split_and_shrunk():
+    """Ranks are threads, turned round by the handles; the children are of ranks 0 and 2."""
+    store, sums = dist.HashStore(), {}
+    groups = [extension().ReconfigurableBackend(store, rank, 3, datetime.timedelta(seconds=60)) for rank in range(3)]
+    turned = [group.get_reconfigure_handle() for group in groups][::-1]
+
+    def divide(own):
+        options = dist.distributed_c10d.ReconfigureOptions()
+        options.uuid, options.handles = 1, turned
+        groups[own].reconfigure(options)
+        pair = groups[own].split(store, [0, 2], groups[own].options)
+        if own == 1:
+            assert pair is None
+            return
+        shrunk, tensors = groups[own].shrink([1], 0, None), []
+        for child in (pair, shrunk):
+            tensors.append(torch.full((3,), float(own)))
+            child.allreduce([tensors[-1]], dist.AllreduceOptions()).wait()
+        sums[own] = [tensor[0].item() for tensor in tensors]
+
+    threads = [threading.Thread(target=divide, args=(own,), daemon=True) for own in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    assert sums == {0: [2, 2], 2: [2, 2]}
+
+
 @pytest.mark.parametrize("end", ["abort", "shutdown"])
 def test_an_end_during_reconfigure_ends_the_wait_and_the_group(end):
     store = dist.HashStore()
