@@ -44,13 +44,15 @@ class TuningJob : public ::testing::Test {
     return output;
   }
 
-  /// The log of the first job whose measurement is not doubtful: where other programs keep the cores busy,
-  /// several may be.
+  /// Whether a job has not kept what it measured, because other programs keep the cores busy.
+  static bool doubtful(const std::string& output) { return mentions(output, " measures again"); }
+
+  /// The log of the first job whose measurement is not doubtful; on a busy machine all ten may be.
   std::string measuring_job(const std::string& shape) {
     std::string output;
     for (int attempt = 0; attempt < 10; ++attempt) {
       output = job(shape);
-      if (!mentions(output, "the next job measures again")) break;
+      if (!doubtful(output)) break;
     }
     return output;
   }
@@ -68,6 +70,7 @@ class TuningJob : public ::testing::Test {
 
 TEST_F(TuningJob, MeasuresOnceAndUsesItAgain) {
   const std::string first = measuring_job("-n 2");
+  if (doubtful(first)) GTEST_SKIP() << "other programs keep the cores busy";
   EXPECT_TRUE(mentions(first, "measuring took ")) << first;
   ASSERT_EQ(kept().size(), 1u);
   const std::string second = job("-n 2");
@@ -101,19 +104,20 @@ TEST_F(TuningJob, MeasuresTheNetworkBetweenPretendedNodes) {
 }
 
 TEST_F(TuningJob, MeasuresAnewWhereTheCacheIsDamaged) {
-  measuring_job("-n 2");
+  if (doubtful(measuring_job("-n 2"))) GTEST_SKIP() << "other programs keep the cores busy";
   ASSERT_EQ(kept().size(), 1u);
   std::filesystem::resize_file(kept()[0], 100);
   const std::string output = job("-n 2");
   EXPECT_TRUE(mentions(output, "WARN tuning cache " + kept()[0].string() + ": it is damaged")) << output;
   EXPECT_TRUE(mentions(output, "measuring took ")) << output;
-  measuring_job("-n 2");
+  if (doubtful(measuring_job("-n 2"))) GTEST_SKIP() << "other programs keep the cores busy";
   EXPECT_TRUE(mentions(job("-n 2"), "measured machine from "));
 }
 
 TEST_F(TuningJob, RunsWhereTheCacheCannotBeWritten) {
   std::ofstream(directory_ + "/cache") << "a file where the directory should be";
-  const std::string output = job("-n 2");
+  const std::string output = measuring_job("-n 2");
+  if (doubtful(output)) GTEST_SKIP() << "other programs keep the cores busy";
   EXPECT_TRUE(mentions(output, "WARN tuning cache: ")) << output;
   EXPECT_TRUE(mentions(output, "WEFT_TUNE_CACHE names another directory")) << output;
 }
