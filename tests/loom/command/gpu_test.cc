@@ -1,4 +1,5 @@
-// Training on GPUs by the command, on the fake driver: what ends in a sentence before the first step.
+// Training on GPUs by the command, on the fake driver: runs beside those on CPUs, with the kernels on the
+// emulator, and what ends in a sentence before the first step.
 #include "command/processes.h"
 #include "device/cuda/kernels/kernel_images.h"
 
@@ -60,6 +61,48 @@ TEST_F(OnGpus, AutoTrainsOnCpusWhereThereIsNoGpu) {
       << outcome.text;
   EXPECT_NE(outcome.text.find("\"device\": \"cpu\""), std::string::npos) << "as the run prints its config";
   EXPECT_NE(outcome.text.find("step 2/2"), std::string::npos) << outcome.text;
+}
+
+/// Runs whose kernels are on the emulator.
+class TrainedOnGpus : public OnGpus {
+ protected:
+  void SetUp() override {
+    if (cuda::kernel_images().empty()) GTEST_SKIP() << "this build has no GPU kernels";
+    OnGpus::SetUp();
+  }
+  /// The losses of a run on a device that goes on until that step, on so many ranks.
+  std::vector<double> losses_of(const std::string& out, const std::string& device, int steps, int ranks = 1) {
+    const std::string keys = fmt::format(
+        "--run.out={} --parallel.device={} --run.steps={} --data.microbatch=4 "
+        "--parallel.sharded_data_parallel_degree={}",
+        folder_ / out, device, steps, ranks);
+    const std::string launcher =
+        ranks > 1 ? fmt::format(WEFT_RUN " -n {} --no-label --timeout 200 ", ranks) : "";
+    const Outcome outcome =
+        shell("FAKE_CUDA_KERNEL_LIBRARY=" LOOM_EMULATED " " + kFakes + launcher + train(keys));
+    EXPECT_EQ(outcome.code, 0) << outcome.text;
+    const std::string computes = device == "cuda" ? "computes on CUDA device 0" : "computes on CPUs";
+    EXPECT_NE(outcome.text.find(computes), std::string::npos) << outcome.text;
+    std::vector<double> values;
+    for (const auto& [step, loss] : losses(folder_ / out)) values.push_back(loss);
+    return values;
+  }
+  static void expect_near(const std::vector<double>& got, const std::vector<double>& right) {
+    ASSERT_EQ(got.size(), right.size());
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], right[i], 1e-5) << "step " << i;
+  }
+};
+
+TEST_F(TrainedOnGpus, HaveTheLossesOfCpusAndGoOnThereAndBack) {
+  const std::vector<double> right = losses_of("cpu", "cpu", 6);
+  expect_near(losses_of("there", "cuda", 6), right);
+  (void)losses_of("moves", "cpu", 2);
+  (void)losses_of("moves", "cuda", 4);
+  expect_near(losses_of("moves", "cpu", 6), right);
+}
+
+TEST_F(TrainedOnGpus, HaveTheLossesOfCpusOnTwoRanks) {
+  expect_near(losses_of("gpu", "cuda", 4, 2), losses_of("cpu", "cpu", 4, 2));
 }
 
 }  // namespace
