@@ -10,6 +10,7 @@
 // pump() and fail() after.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -163,8 +164,8 @@ class Endpoint final : private transport::Sink {
   bool is_written(int peer, uint32_t connection) const;
   /// Over libfabric, when nothing more can begin to be written for the connection: returns once what had
   /// begun is over. Where it is not in time, or something may begin for all that (`reachable`), the endpoint
-  /// is broken.
-  void finish_writes(int peer, uint32_t connection, bool reachable);
+  /// is broken. A process that has died is an exception: after that time nothing of it is on its way.
+  void finish_writes(int peer, uint32_t connection, bool reachable, const std::function<bool()>& has_died);
   /// Gives what was accepted up to `ticket` a little time to get out.
   void let_out(uint64_t ticket);
 
@@ -204,6 +205,7 @@ class Endpoint final : private transport::Sink {
   uint64_t events_ = 0;
   uint32_t idle_polls_ = 0;
   std::unordered_set<int> silent_;  // peers whose last answer has not come in time
+  std::unordered_set<int> ended_;   // peers that have died, and of whom nothing is on its way
   int64_t polled_ns_ = 0;           // over libfabric: when, last
   uint32_t pauses_ = 0;             // that are over
 };

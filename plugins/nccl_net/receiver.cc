@@ -411,7 +411,8 @@ void Receiver::vacate(const Memory& memory) {
   const bool open = std::erase_if(taken_, is_its) > 0 && endpoint().status().ok();
   const bool reachable = open && begins && endpoint().exposed_elsewhere(memory.exposed);
   unexpose(memory);
-  if (open) endpoint().finish_writes(peer(), number(), reachable);
+  const auto has_died = [&] { return watch_peer() == PeerWatch::Peer::gone; };
+  if (open) endpoint().finish_writes(peer(), number(), reachable, has_died);
 }
 
 }  // namespace weft::nccl_net
