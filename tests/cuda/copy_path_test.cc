@@ -12,6 +12,7 @@
 
 #include "api/ranks.h"
 #include "cuda/device_memory.h"
+#include "cuda/plan_path.h"
 
 namespace weft::testing::copies {
 namespace {
@@ -30,12 +31,6 @@ void on_device(weftConfig_t& config) { config.device = 0; }
 void on_device_for_a_second(weftConfig_t& config) {
   config.device = 0;
   config.timeoutSeconds = 1;
-}
-
-std::string algorithm_of(weftComm_t comm) {
-  weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
-  EXPECT_EQ(weftCommGetStats(comm, &stats), weftSuccess);
-  return stats.lastAlgorithm;
 }
 
 float value(int rank, size_t i, size_t round = 0) {

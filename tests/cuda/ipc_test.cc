@@ -16,6 +16,7 @@
 
 #include "api/processes.h"
 #include "cuda/graphs.h"
+#include "cuda/plan_path.h"
 
 namespace weft::testing {
 namespace {
@@ -70,11 +71,6 @@ bool is_off(const char* name) {
 bool copies_on_streams() {
   return settings().cuda_copy_bytes > 0 && !is_off("FAKE_CUDA_MEMOPS") && !is_off("FAKE_CUDA_IPC") &&
          settings().cuda_ipc;
-}
-
-std::string algorithm_of(weftComm_t comm) {
-  weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
-  return weftCommGetStats(comm, &stats) == weftSuccess ? stats.lastAlgorithm : "";
 }
 
 // ---- Every collective
