@@ -116,8 +116,8 @@ Status Executor<T>::prepare_gpu() {
          {std::pair(groups_.world(), tensor_.rank == 0), {groups_.tensor(), true}}) {
       const Result<std::string> choices = groups_.of_first(device_->choices(), comm);
       LOOM_TRY(choices.status());
-      if (!done) LOOM_TRY(device_->adopt(*choices));
-      LOOM_TRY(groups_.agree(compute_once(next)));
+      const Status adopted = done ? Status() : device_->adopt(*choices);
+      LOOM_TRY(groups_.agree(adopted.ok() ? compute_once(next) : adopted));
     }
   }
   LOOM_TRY(groups_.agree(compute_once(true)));
@@ -169,10 +169,14 @@ model::Pass Executor<T>::pass_of(const Run& run, const Instruction& i) {
 
 /// Nobody else knows of a failure here, but of a loss that is no number, which all ranks learn together.
 /// Before this rank lets go of what is in flight it must tell them: they would wait, and it, too, for them.
+/// Then the caller may fill the batch again: nothing that was queued reads it.
 template <typename T>
 Status Executor<T>::run(Run& run) {
   const Status status = run_all(run);
-  if (!status.ok() && status.code() != Code::not_finite) groups_.abort(status);
+  if (status.ok()) return status;
+  if (status.code() != Code::not_finite) groups_.abort(status);
+  (void)lanes_->wait_all();  // the failure that came first is the one to tell
+  (void)device_->queue().drain();
   return status;
 }
 
@@ -360,6 +364,16 @@ Status Executor<T>::sum_gradients(Run& run, const Instruction& i) {
   return {};
 }
 
+/// From a GPU, where work goes on after a communicator's failure, with whatever the memory has.
+template <typename T>
+Status Executor<T>::fetch_logits(std::vector<float>& logits) {
+  window_.download(row_logits_, static_cast<int64_t>(logits.size() * sizeof(float)));
+  LOOM_TRY(window_.wait());
+  LOOM_TRY(groups_.failure());
+  std::copy_n(window_.here(row_logits_), logits.size(), logits.begin());
+  return {};
+}
+
 /// Of a row's logits every tensor rank of the last stage has its own tokens', or of a classification's all;
 /// then all ranks have all.
 template <typename T>
@@ -401,7 +415,9 @@ Result<double> Executor<T>::evaluate() {
   Run run{.program = evaluation_, .memory = evaluation_memory_};
   end_->clear_right();
   LOOM_TRY(this->run(run));
-  return end_->mean_loss(right_);
+  Result<double> loss = end_->mean_loss(right_);
+  if (!loss.ok()) groups_.abort(loss.status());  // other ranks wait for this rank's losses
+  return loss;
 }
 
 template <typename T>
@@ -415,14 +431,10 @@ Result<std::vector<float>> Executor<T>::logits(int64_t row) {
           .logits_row = row,
           .logits = on_gpu ? row_logits_ : values.data()};
   LOOM_TRY(this->run(run));
-  if (on_gpu) {
-    window_.download(row_logits_, static_cast<int64_t>(values.size() * sizeof(float)));
-    LOOM_TRY(window_.wait());
-    std::copy_n(window_.here(row_logits_), values.size(), values.begin());
-  }
-  const Status shared = share_logits(values);
-  if (!shared.ok()) groups_.abort(shared);
-  LOOM_TRY(shared);
+  Status status = on_gpu ? fetch_logits(values) : Status();
+  if (status.ok()) status = share_logits(values);
+  if (!status.ok()) groups_.abort(status);  // other ranks wait in share_logits()
+  LOOM_TRY(status);
   return values;
 }
 
