@@ -7,7 +7,6 @@
 #include "engine/model_collector.h"
 #include "engine/weft_call.h"
 #include "ops/gemm.h"
-#include "ops/tables.h"
 #include "program/steps.h"
 #include "program/verify.h"
 
@@ -450,39 +449,6 @@ template <typename T>
 Status Executor<T>::save_model(const std::string& folder) {
   return engine::save_model(folder, context_, [&](int unit) {
     return HeldMaster{end_->stage_of(unit), state_.of(unit).master};
-  });
-}
-
-Result<format::FlatLayout> Engine::state_layout(int stage, int tensor, bool optimizer) const {
-  std::vector<format::FlatBuffer> buffers;
-  for (const int unit : program::owned_units(job_, stage))
-    for (int part = 0; part < (optimizer ? kStateParts : 1); ++part) {
-      const model::Unit& held = units_[static_cast<size_t>(unit)];
-      buffers.push_back({state_part_name(held, part), static_cast<uint64_t>(held.elements),
-                         static_cast<uint64_t>(job_.shard(held))});
-    }
-  return format::FlatLayout::make(state_name(stage, tensor), job_.degree, std::move(buffers));
-}
-
-Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Groups& groups,
-                                               const Where& where, const std::string& tier_folder) {
-  if (to_string(job.layout()) != to_string(groups.layout()))
-    return fail(Code::invalid_argument, "the job is for {}, the groups for {}", to_string(job.layout()),
-                to_string(groups.layout()));
-  if (where.threads < 1)
-    return fail(Code::invalid_argument, "threads is {}, must be at least 1", where.threads);
-  if (where.gpu != groups.gpu())
-    return fail(Code::invalid_argument, "the engine is for GPU {}, the groups for GPU {} (-1: none)",
-                where.gpu, groups.gpu());
-  LOOM_TRY(ops::check_instructions());
-  if (where.gpu >= 0) LOOM_TRY(cuda::check_sizes(job.spec.width, job.spec.head_size()));
-  Result<std::unique_ptr<RankDevice>> device = RankDevice::create(where, job.strict);
-  if (where.gpu >= 0) LOOM_TRY(groups.agree(device.status()));
-  LOOM_TRY(device.status());
-  return program::with_type(job.precision, [&]<typename T>(T) -> Result<std::unique_ptr<Engine>> {
-    auto executor = std::make_unique<Executor<T>>(job, groups, device.take());
-    LOOM_TRY(executor->prepare(tier_folder));
-    return std::unique_ptr<Engine>(std::move(executor));
   });
 }
 

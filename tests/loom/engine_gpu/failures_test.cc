@@ -77,5 +77,44 @@ TEST_F(GpuFailures, ABatchThatIsRefusedIsNoLongerRead) {
   LOOM_ASSERT_OK(step());
 }
 
+/// Products of other shapes would sum a bias's gradient in another order than those of the other ranks.
+TEST_F(GpuFailures, TensorRanksWithUnevenSharesAreRefused) {
+  program::Job job = tiny_job();
+  job.world = job.tensor_degree = 2;
+  job.spec.feed_forward = 33;
+  on_ranks(2, 1, [&](weftComm_t world) {
+    const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false, 0);
+    LOOM_ASSERT_OK(groups);
+    EXPECT_TRUE(fails_with(engine::Engine::create(job, *groups, {.gpu = 0}), Code::unsupported,
+                           "tensor_degree is 2, and on GPUs it must divide model.feed_forward, 33"));
+  });
+}
+
+/// Without stream memory operations a call returns when its result is there, and stages would wait for each
+/// other: loom.engine_gpu.without_stream_waits runs these.
+class WithoutStreamWaits : public OnFakeGpus {
+ protected:
+  void SetUp() override {
+    const char* const given = std::getenv("FAKE_CUDA_MEMOPS");
+    if (given == nullptr || std::string_view(given) != "0") GTEST_SKIP() << "it takes FAKE_CUDA_MEMOPS=0";
+    OnFakeGpus::SetUp();
+  }
+};
+
+TEST_F(WithoutStreamWaits, PipelinesAreRefused) {
+  program::Job job = tiny_job(1, 1, 4);
+  job.world = job.pipeline_degree = 2;
+  on_ranks(2, 1, [&](weftComm_t world) {
+    const Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), false, 0);
+    LOOM_ASSERT_OK(groups);
+    EXPECT_TRUE(fails_with(engine::Engine::create(job, *groups, {.gpu = 0}), Code::unsupported,
+                           "pipeline_degree must be 1 where CUDA streams do not wait for Weft: "));
+  });
+}
+
+TEST_F(WithoutStreamWaits, ShardsHaveTheLossesOfCpus) {
+  expect_losses_of_cpus(tiny_job(2, 2), kTolerance, own_gpu, 2);
+}
+
 }  // namespace
 }  // namespace loom::testing
