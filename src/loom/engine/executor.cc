@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/gpu_lanes.h"
+#include "engine/memory_claims.h"
 #include "engine/model_collector.h"
 #include "engine/weft_call.h"
 #include "ops/gemm.h"
@@ -63,17 +64,23 @@ Status Executor<T>::make_memory(const std::string& tier_folder) {
   const int64_t planned = std::max({memory_.bytes, evaluation_memory_.bytes, logits_memory_.bytes}),
                 logits = on_gpu ? job_.spec.outputs() * static_cast<int64_t>(sizeof(float)) : 0;
   end_ = std::make_unique<StepEnd<T>>(context_, state_, window_, training_.stage);
+  const auto bytes_of = [&](program::BufferId buffer) {
+    return training_.buffers[static_cast<size_t>(buffer)].bytes;
+  };
+  const program::BufferId norms_buffer =
+      std::ranges::find(training_.instructions, Op::norm, &Instruction::op)->buffer(Role::norms);
+  if (on_gpu)  // before anything that one rank alone may fail in
+    LOOM_TRY(check_memory(memory_.tier_bytes + bytes_of(training_.batch) + bytes_of(training_.losses) +
+                              bytes_of(norms_buffer) + end_->told_bytes() + logits,
+                          groups_, kForPinned));
   Result<Arena> arena = Arena::create(planned + end_->bytes() + logits, groups_, *device_);
   LOOM_TRY(arena.status());
   arena_ = std::make_unique<Arena>(arena.take());
   const auto persistent = [&](program::BufferId buffer) {
-    return HostWindow::Part{arena_->data() + memory_.offset[static_cast<size_t>(buffer)],
-                            training_.buffers[static_cast<size_t>(buffer)].bytes};
+    return HostWindow::Part{arena_->data() + memory_.offset[static_cast<size_t>(buffer)], bytes_of(buffer)};
   };
-  const auto norm = std::ranges::find(training_.instructions, Op::norm, &Instruction::op);
   const HostWindow::Part batch = persistent(training_.batch), losses = persistent(training_.losses),
-                         norms = persistent(norm->buffer(Role::norms)),
-                         told{arena_->data() + planned, end_->told_bytes()},
+                         norms = persistent(norms_buffer), told{arena_->data() + planned, end_->told_bytes()},
                          row{told.there + end_->bytes(), logits};
   LOOM_TRY(window_.open(*device_, std::array{batch, losses, norms, told, row}));
   batches_.take_memory(batch.there);
