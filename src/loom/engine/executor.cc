@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "engine/gpu_lanes.h"
+#include "engine/memory_claims.h"
 #include "engine/model_collector.h"
 #include "engine/weft_call.h"
 #include "ops/gemm.h"
-#include "ops/tables.h"
 #include "program/steps.h"
 #include "program/verify.h"
 
@@ -64,17 +64,23 @@ Status Executor<T>::make_memory(const std::string& tier_folder) {
   const int64_t planned = std::max({memory_.bytes, evaluation_memory_.bytes, logits_memory_.bytes}),
                 logits = on_gpu ? job_.spec.outputs() * static_cast<int64_t>(sizeof(float)) : 0;
   end_ = std::make_unique<StepEnd<T>>(context_, state_, window_, training_.stage);
+  const auto bytes_of = [&](program::BufferId buffer) {
+    return training_.buffers[static_cast<size_t>(buffer)].bytes;
+  };
+  const program::BufferId norms_buffer =
+      std::ranges::find(training_.instructions, Op::norm, &Instruction::op)->buffer(Role::norms);
+  if (on_gpu)  // before anything that one rank alone may fail in
+    LOOM_TRY(check_memory(memory_.tier_bytes + bytes_of(training_.batch) + bytes_of(training_.losses) +
+                              bytes_of(norms_buffer) + end_->told_bytes() + logits,
+                          groups_, kForPinned));
   Result<Arena> arena = Arena::create(planned + end_->bytes() + logits, groups_, *device_);
   LOOM_TRY(arena.status());
   arena_ = std::make_unique<Arena>(arena.take());
   const auto persistent = [&](program::BufferId buffer) {
-    return HostWindow::Part{arena_->data() + memory_.offset[static_cast<size_t>(buffer)],
-                            training_.buffers[static_cast<size_t>(buffer)].bytes};
+    return HostWindow::Part{arena_->data() + memory_.offset[static_cast<size_t>(buffer)], bytes_of(buffer)};
   };
-  const auto norm = std::ranges::find(training_.instructions, Op::norm, &Instruction::op);
   const HostWindow::Part batch = persistent(training_.batch), losses = persistent(training_.losses),
-                         norms = persistent(norm->buffer(Role::norms)),
-                         told{arena_->data() + planned, end_->told_bytes()},
+                         norms = persistent(norms_buffer), told{arena_->data() + planned, end_->told_bytes()},
                          row{told.there + end_->bytes(), logits};
   LOOM_TRY(window_.open(*device_, std::array{batch, losses, norms, told, row}));
   batches_.take_memory(batch.there);
@@ -116,8 +122,8 @@ Status Executor<T>::prepare_gpu() {
          {std::pair(groups_.world(), tensor_.rank == 0), {groups_.tensor(), true}}) {
       const Result<std::string> choices = groups_.of_first(device_->choices(), comm);
       LOOM_TRY(choices.status());
-      if (!done) LOOM_TRY(device_->adopt(*choices));
-      LOOM_TRY(groups_.agree(compute_once(next)));
+      const Status adopted = done ? Status() : device_->adopt(*choices);
+      LOOM_TRY(groups_.agree(adopted.ok() ? compute_once(next) : adopted));
     }
   }
   LOOM_TRY(groups_.agree(compute_once(true)));
@@ -169,10 +175,14 @@ model::Pass Executor<T>::pass_of(const Run& run, const Instruction& i) {
 
 /// Nobody else knows of a failure here, but of a loss that is no number, which all ranks learn together.
 /// Before this rank lets go of what is in flight it must tell them: they would wait, and it, too, for them.
+/// Then the caller may fill the batch again: nothing that was queued reads it.
 template <typename T>
 Status Executor<T>::run(Run& run) {
   const Status status = run_all(run);
-  if (!status.ok() && status.code() != Code::not_finite) groups_.abort(status);
+  if (status.ok()) return status;
+  if (status.code() != Code::not_finite) groups_.abort(status);
+  (void)lanes_->wait_all();  // the failure that came first is the one to tell
+  (void)device_->queue().drain();
   return status;
 }
 
@@ -360,6 +370,16 @@ Status Executor<T>::sum_gradients(Run& run, const Instruction& i) {
   return {};
 }
 
+/// From a GPU, where work goes on after a communicator's failure, with whatever the memory has.
+template <typename T>
+Status Executor<T>::fetch_logits(std::vector<float>& logits) {
+  window_.download(row_logits_, static_cast<int64_t>(logits.size() * sizeof(float)));
+  LOOM_TRY(window_.wait());
+  LOOM_TRY(groups_.failure());
+  std::copy_n(window_.here(row_logits_), logits.size(), logits.begin());
+  return {};
+}
+
 /// Of a row's logits every tensor rank of the last stage has its own tokens', or of a classification's all;
 /// then all ranks have all.
 template <typename T>
@@ -401,7 +421,9 @@ Result<double> Executor<T>::evaluate() {
   Run run{.program = evaluation_, .memory = evaluation_memory_};
   end_->clear_right();
   LOOM_TRY(this->run(run));
-  return end_->mean_loss(right_);
+  Result<double> loss = end_->mean_loss(right_);
+  if (!loss.ok()) groups_.abort(loss.status());  // other ranks wait for this rank's losses
+  return loss;
 }
 
 template <typename T>
@@ -415,14 +437,10 @@ Result<std::vector<float>> Executor<T>::logits(int64_t row) {
           .logits_row = row,
           .logits = on_gpu ? row_logits_ : values.data()};
   LOOM_TRY(this->run(run));
-  if (on_gpu) {
-    window_.download(row_logits_, static_cast<int64_t>(values.size() * sizeof(float)));
-    LOOM_TRY(window_.wait());
-    std::copy_n(window_.here(row_logits_), values.size(), values.begin());
-  }
-  const Status shared = share_logits(values);
-  if (!shared.ok()) groups_.abort(shared);
-  LOOM_TRY(shared);
+  Status status = on_gpu ? fetch_logits(values) : Status();
+  if (status.ok()) status = share_logits(values);
+  if (!status.ok()) groups_.abort(status);  // other ranks wait in share_logits()
+  LOOM_TRY(status);
   return values;
 }
 
@@ -438,39 +456,6 @@ template <typename T>
 Status Executor<T>::save_model(const std::string& folder) {
   return engine::save_model(folder, context_, [&](int unit) {
     return HeldMaster{end_->stage_of(unit), state_.of(unit).master};
-  });
-}
-
-Result<format::FlatLayout> Engine::state_layout(int stage, int tensor, bool optimizer) const {
-  std::vector<format::FlatBuffer> buffers;
-  for (const int unit : program::owned_units(job_, stage))
-    for (int part = 0; part < (optimizer ? kStateParts : 1); ++part) {
-      const model::Unit& held = units_[static_cast<size_t>(unit)];
-      buffers.push_back({state_part_name(held, part), static_cast<uint64_t>(held.elements),
-                         static_cast<uint64_t>(job_.shard(held))});
-    }
-  return format::FlatLayout::make(state_name(stage, tensor), job_.degree, std::move(buffers));
-}
-
-Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Groups& groups,
-                                               const Where& where, const std::string& tier_folder) {
-  if (to_string(job.layout()) != to_string(groups.layout()))
-    return fail(Code::invalid_argument, "the job is for {}, the groups for {}", to_string(job.layout()),
-                to_string(groups.layout()));
-  if (where.threads < 1)
-    return fail(Code::invalid_argument, "threads is {}, must be at least 1", where.threads);
-  if (where.gpu != groups.gpu())
-    return fail(Code::invalid_argument, "the engine is for GPU {}, the groups for GPU {} (-1: none)",
-                where.gpu, groups.gpu());
-  LOOM_TRY(ops::check_instructions());
-  if (where.gpu >= 0) LOOM_TRY(cuda::check_sizes(job.spec.width, job.spec.head_size()));
-  Result<std::unique_ptr<RankDevice>> device = RankDevice::create(where, job.strict);
-  if (where.gpu >= 0) LOOM_TRY(groups.agree(device.status()));
-  LOOM_TRY(device.status());
-  return program::with_type(job.precision, [&]<typename T>(T) -> Result<std::unique_ptr<Engine>> {
-    auto executor = std::make_unique<Executor<T>>(job, groups, device.take());
-    LOOM_TRY(executor->prepare(tier_folder));
-    return std::unique_ptr<Engine>(std::move(executor));
   });
 }
 

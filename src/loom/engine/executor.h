@@ -71,6 +71,7 @@ class Executor final : public Engine {
   Status transfer(Run& run, const program::Instruction& instruction);
   Status exchange(Run& run, const program::Instruction& instruction);
   Status sum_gradients(Run& run, const program::Instruction& instruction);
+  Status fetch_logits(std::vector<float>& logits);
   Status share_logits(std::vector<float>& logits) const;
 
   std::byte* at(const Run& run, program::BufferId buffer) const {

@@ -35,16 +35,16 @@ struct Sum {
   }
 
   /// `has`: "this machine has"; `where`: "of one machine".
-  Status check(const char* has, const char* where) const {
+  Status check(const char* has, const char* where, const MemoryUse& use) const {
     if (taken <= static_cast<double>(there)) return {};
     if (ranks == 1)
-      return fail(Code::out_of_memory, "a rank needs {} MiB for its arena, {} {} MiB; {}", mib_above(largest),
+      return fail(Code::out_of_memory, "a rank needs {} MiB {}, {} {} MiB; {}", mib_above(largest), use.one,
                   has, there >> 20, kNeedsLess);
     const auto fit = static_cast<int64_t>(static_cast<double>(there) / largest);
     return fail(Code::out_of_memory,
-                "{} ranks {}, rank {} and others, need {} MiB for their arenas together, {} {} MiB, which "
+                "{} ranks {}, rank {} and others, need {} MiB {} together, {} {} MiB, which "
                 "{}; {}",
-                ranks, where, first, mib_above(taken), has, there >> 20,
+                ranks, where, first, mib_above(taken), use.several, has, there >> 20,
                 fit > 0 ? fmt::format("is enough for {} of them: the others would do on another machine", fit)
                         : fmt::format("is not enough for the largest, {} MiB", mib_above(largest)),
                 kNeedsLess);
@@ -53,23 +53,22 @@ struct Sum {
 
 }  // namespace
 
-Status check_claims(std::span<const MemoryClaim> claims) {
+Status check_claims(std::span<const MemoryClaim> claims, const MemoryUse& use) {
   std::map<uint64_t, Sum> machines, groups;
   for (size_t rank = 0; rank < claims.size(); ++rank) {
     const MemoryClaim& claim = claims[rank];
-    machines[claim.machine].add(static_cast<int>(rank), claim.machine_bytes, claim.arena_bytes);
-    if (claim.group != 0)
-      groups[claim.group].add(static_cast<int>(rank), claim.group_bytes, claim.arena_bytes);
+    machines[claim.machine].add(static_cast<int>(rank), claim.machine_bytes, claim.bytes);
+    if (claim.group != 0) groups[claim.group].add(static_cast<int>(rank), claim.group_bytes, claim.bytes);
   }
   // The tighter limit first: a group is a part of its machine.
   for (const auto& [group, sum] : groups)
-    LOOM_TRY(sum.check("the control group may have", "in one control group"));
-  for (const auto& [machine, sum] : machines) LOOM_TRY(sum.check("this machine has", "of one machine"));
+    LOOM_TRY(sum.check("the control group may have", "in one control group", use));
+  for (const auto& [machine, sum] : machines) LOOM_TRY(sum.check("this machine has", "of one machine", use));
   return {};
 }
 
-Status check_memory(int64_t arena_bytes, const Groups& groups) {
-  MemoryClaim own{machine_id(), installed_bytes(), 0, 0, arena_bytes};
+Status check_memory(int64_t bytes, const Groups& groups, const MemoryUse& use) {
+  MemoryClaim own{machine_id(), installed_bytes(), 0, 0, bytes};
   if (const GroupLimit limit = memory_limit(); limit.limited) {
     Hash64 hash;  // a group's number tells it apart from others of its machine only
     hash.add(own.machine);
@@ -79,7 +78,7 @@ Status check_memory(int64_t arena_bytes, const Groups& groups) {
   }
   const Result<std::vector<MemoryClaim>> all = groups.gather(own);
   LOOM_TRY(all.status());
-  return check_claims(*all);
+  return check_claims(*all, use);
 }
 
 }  // namespace loom::engine

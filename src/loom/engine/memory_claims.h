@@ -1,6 +1,6 @@
-// Memory claims: whether the arenas of all ranks fit the machines that the ranks are on. Each by itself may,
-// where all ranks of a machine together do not: the kernel would promise all of them their memory, and end
-// some when they use it.
+// Memory claims: whether what all ranks take of their machines fits: arenas, or on GPUs pinned memory. Each
+// rank's by itself may, where that of all ranks of a machine does not: the kernel would promise all of them
+// their memory, and end some when they use it.
 //
 // Thread safety: one thread.
 #pragma once
@@ -19,14 +19,21 @@ struct MemoryClaim {
   int64_t machine_bytes = 0;
   uint64_t group = 0;  // the control group whose memory is limited; 0: none is
   int64_t group_bytes = 0;
-  int64_t arena_bytes = 0;
+  int64_t bytes = 0;
 };
 
-/// Of all ranks, by their numbers. Errors: out_of_memory, with how many ranks would fit.
-Status check_claims(std::span<const MemoryClaim> claims);
+/// What the memory is for, of one rank and of several.
+struct MemoryUse {
+  const char *one, *several;
+};
+inline constexpr MemoryUse kForArenas{"for its arena", "for their arenas"},
+    kForPinned{"of pinned memory", "of pinned memory"};
 
-/// The same of this rank's arena and those of all others, with the same answer on all. A collective. Errors
-/// also: communication_error.
-Status check_memory(int64_t arena_bytes, const Groups& groups);
+/// Of all ranks, by their numbers. Errors: out_of_memory, with how many ranks would fit.
+Status check_claims(std::span<const MemoryClaim> claims, const MemoryUse& use = kForArenas);
+
+/// The same of what this rank takes and what all others take, with the same answer on all. A collective.
+/// Errors also: communication_error.
+Status check_memory(int64_t bytes, const Groups& groups, const MemoryUse& use = kForArenas);
 
 }  // namespace loom::engine

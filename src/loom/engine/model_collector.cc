@@ -160,7 +160,10 @@ Status save_model(const std::string& folder, const RankContext& context,
                                                      read = collector.read(begin, into);
                                                      return read;
                                                    });
-    LOOM_TRY(read);
+    if (!read.ok()) {  // other ranks wait for what this rank would send or receive
+      context.groups.abort(read);
+      return read;
+    }
     if (status.ok()) status = written;
   }
   if (writer && status.ok()) status = writer->finish();

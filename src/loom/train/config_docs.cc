@@ -313,7 +313,9 @@ const std::vector<KeyDoc>& key_docs() {
        {},
        "a folder",
        "TMPDIR, or /var/tmp",
-       "Where the file of offloaded activations lies. The folder must be on a disk."},
+       "Where the file of offloaded activations lies. The folder must be on a disk. On GPUs there is no "
+       "file: "
+       "they lie in pinned memory of the host."},
       {"parallel.precision",
        "choice",
        "",

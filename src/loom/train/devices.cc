@@ -15,8 +15,10 @@
 namespace loom::train {
 namespace {
 
-/// Of a GPU's memory, what cuBLASLt and the kernels' scratch take beside the arena.
-constexpr int64_t kBesideArena = 64 << 20;
+/// Of a GPU's memory, what a rank takes beside the arena: 32 MiB for cuBLASLt's workspace; kernels' scratch,
+/// which for the embedding is a quarter of a byte for each element of a microbatch's rows, 64 MiB at 65,536
+/// rows of 4,096; and the images of kernels, for which the rest is an allowance that no GPU has confirmed.
+constexpr int64_t kBesideArena = 256 << 20;
 
 cuda::ElementType element_type_of(const Config& config) {
   return program::with_type(precision_of(config), []<typename T>(T) { return cuda::kElementType<T>; });
@@ -111,6 +113,15 @@ Result<Devices> choose_devices(const Config& config, weftComm_t comm) {
     Result<std::unique_ptr<cuda::Device>> device = cuda::Device::open(devices->gpu);
     LOOM_TRY(engine::agree(comm, device.status()));
     devices->device = device.take();
+    // Now every rank has its context, which takes memory of GPUs that ranks share.
+    const Result<device::MemoryState> memory = devices->device->memory();
+    LOOM_TRY(engine::agree(comm, memory.status()));
+    told[static_cast<size_t>(rank)].free_bytes = memory->free;
+    if (comm != nullptr) {
+      const ToldGpu now = told[static_cast<size_t>(rank)];
+      LOOM_TRY_WEFT(weftAllGather(&now, told.data(), sizeof now, weftUint8, comm, nullptr));
+    }
+    devices->memory_bytes = memory_share(told);
   }
   return devices;
 }

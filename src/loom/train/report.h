@@ -29,9 +29,10 @@ std::optional<StepRecord> record_of_line(std::string_view line);
 std::string trace_line(const Trainer& trainer, const Comparison& comparison);
 
 /// Charts of loss, throughput and waiting; the traced step of all ranks, measured and predicted; and what was
-/// predicted of a step beside the mean of those measured; and the trainer's notes. One HTML page that needs
-/// no other file, and does not grow with a long run: of many steps its charts have the lowest and the
-/// highest. `ended` is what the run failed with, if it did.
+/// predicted of a step beside the mean of those measured; and the trainer's notes. A run that predicts
+/// nothing (Measuring::nothing, or on GPUs) has no traced step in it, since its picture sets one beside the
+/// other. One HTML page that needs no other file, and does not grow with a long run: of many steps its charts
+/// have the lowest and the highest. `ended` is what the run failed with, if it did.
 std::string html_report(const std::vector<StepRecord>& records, const Trainer& trainer,
                         const Comparison& comparison, const Status& ended = {});
 /// Such a page without what it says of the run's failure.

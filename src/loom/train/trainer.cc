@@ -177,13 +177,18 @@ Status Trainer::make_groups(const program::Job& job, weftComm_t world) {
   return {};
 }
 
-/// With parallel.device auto, CPUs do what the engine cannot do on GPUs.
+/// With parallel.device auto, CPUs do what the engine cannot do on GPUs. All ranks turn to CPUs, or none: not
+/// where some rank has failed by anything else.
 Status Trainer::make_engine(const program::Job& job, weftComm_t world) {
   Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::create(
       job, *groups_, {.threads = threads_, .gpu = devices_.gpu}, config_.parallel.offload_folder);
   const Status made = groups_->agree(engine.status());
-  if (made.code() == Code::unsupported && devices_.gpu >= 0 &&
+  if (!made.ok() && devices_.gpu >= 0 &&
       device::wanted_from(config_.parallel.device) == device::Wanted::automatic) {
+    const bool failed = !engine.ok() && engine.status().code() != Code::unsupported;
+    const Result<int64_t> some_failed = groups_->most(failed ? 1 : 0);
+    LOOM_TRY(some_failed.status());
+    if (*some_failed != 0) return made;
     notes_.push_back("all ranks compute on CPUs: " + made.message());
     devices_ = {};
     memory_.watch(resident_bytes);

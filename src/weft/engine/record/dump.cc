@@ -15,6 +15,7 @@
 #include "base/temporary_folder.h"
 #include "engine/context/progress.h"
 #include "engine/gpu/captures.h"
+#include "engine/gpu/device_executor.h"
 #include "engine/run/communicator.h"
 
 namespace weft::engine {
@@ -67,6 +68,11 @@ std::string dump_json(const Communicator& comm) {
   root["failure"] = comm.failure().ok() ? nlohmann::ordered_json(nullptr)
                                         : nlohmann::ordered_json{{"result", code_name(comm.failure().code())},
                                                                  {"message", comm.failure().message()}};
+  if (const DeviceExecutor* const executor = comm.on_device().executor) {
+    const Status& waits = executor->device().why_no_memory_operations();
+    root["calls_wait"] =
+        waits.ok() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(waits.message());
+  }
   add_operations(comm, root);
   if (comm.captures())
     for (const Communicator* shadow : comm.captures()->shadows()) {
