@@ -45,7 +45,7 @@ struct StepRecord {
   /// Memory that a process of the job was seen to take since before the run was opened, the most of all
   /// ranks; 0 where it is not known.
   int64_t memory_bytes = 0;
-  double exposed = 0;  // part of the time spent waiting for communication
+  double exposed = 0;  // part of the time spent waiting for communication; NaN: on a GPU, as the next
   double bubble = 0;   // part of the time until the norm in which ranks, on average, do not compute
   double tokens_per_second = 0;
   double flops = 0;  // of matrix products, a rank and second

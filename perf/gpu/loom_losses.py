@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Losses of tiny models on a GPU beside those on CPUs: every family, the same data, weights and dropout.
 
-    perf/gpu/loom_losses.py LOOM [--steps 20] [--families gpt2,bert] [--precisions fp32,bf16]
+    perf/gpu/loom_losses.py LOOM [--steps 20] [--width 128] [--tokens 64] [--families gpt2,bert] [--precisions fp32,bf16]
 
 LOOM is the command. Prints a line of JSON for each family and precision, at once. Exit code 1: a run failed, or a loss of fp32
 differs by more than TOLERANCE.
@@ -24,6 +24,8 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("loom", type=pathlib.Path)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--width", type=int, default=128, help="of the models")
+    parser.add_argument("--tokens", type=int, default=64, help="of a sequence")
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--precisions", default="fp32,bf16")
     options = parser.parse_args()
@@ -42,7 +44,7 @@ def run(words):
 
 class Losses:
     def __init__(self, options, folder):
-        self.loom, self.steps, self.folder = options.loom, options.steps, folder
+        self.loom, self.options, self.folder = options.loom, options, folder
         text = folder / "text.txt"
         text.write_text("".join(f"{i % 13} times {i % 7} is {i % 13 * (i % 7)}.\n" for i in range(1000)))
         pieces = ROOT / "tests" / "loom" / "fixtures" / "wordpiece.json"
@@ -51,12 +53,12 @@ class Losses:
 
     def config(self, family, precision, device):
         return {
-            "model": {"family": family, "width": 128, "layers": 2, "heads": 2, "dropout": 0.1},
-            "data": {"folder": str(self.folder / ("pieces" if family in MASKED else "bytes")), "sequence_length": 64,
-                     "global_batch": 8, "microbatch": 4},
+            "model": {"family": family, "width": self.options.width, "layers": 2, "heads": 2, "dropout": 0.1},
+            "data": {"folder": str(self.folder / ("pieces" if family in MASKED else "bytes")),
+                     "sequence_length": self.options.tokens, "global_batch": 8, "microbatch": 4},
             "parallel": {"device": device, "precision": precision},
             "optimizer": {"learning_rate": 2e-3, "warmup_steps": 2, "schedule": "constant"},
-            "run": {"out": str(self.folder / f"{family}-{precision}-{device}"), "steps": self.steps, "evaluation_steps": 1},
+            "run": {"out": str(self.folder / f"{family}-{precision}-{device}"), "steps": self.options.steps, "evaluation_steps": 1},
         }
 
     def of(self, family, precision, device):

@@ -37,6 +37,8 @@ SIZES = {
     "collectives": ("", "all_reduce"),
     # Loom's and PyTorch's models: GPT-2 with 124M and with 1.5B parameters.
     "loss steps": ("20", "2"),
+    "loss width": ("128", "32"),
+    "loss tokens": ("64", "16"),
     "loss families": ("gpt2,gptj,gpt_neox,gpt_neo,bloom,bert,roberta", "gpt2,bert"),
     "context": ("1024", "32"),
     "vocabulary": ("50257", "500"),
@@ -211,8 +213,8 @@ collectives(2)
 # ---- Loom: do tiny models have the CPU's losses, and how fast are large ones? PyTorch's steps follow Loom's of the same size ----
 for precision in ("fp32", "bf16"):
     step(f"losses_{precision}", "losses", 120, 45, f"Tiny models of each family in {precision}: the CPU's losses?",
-         ["python3", "-B", "{root}/perf/gpu/loom_losses.py", "{bin}/loom", "--steps", "{loss steps}", "--families", "{loss families}",
-          "--precisions", precision], readers.json_rows, ["Loom's kernels"])
+         ["python3", "-B", "{root}/perf/gpu/loom_losses.py", "{bin}/loom", "--steps", "{loss steps}", "--width", "{loss width}",
+          "--tokens", "{loss tokens}", "--families", "{loss families}", "--precisions", precision], readers.json_rows, ["Loom's kernels"])
 for model, size, limit_s, usual_s in (("gpt2", "124M", 60, 20), ("gpt2-xl", "1.5B", 120, 45)):
     step(f"loom_{size}", "training", limit_s, usual_s, f"Loom's steps of GPT-2 {size} in bf16",
          ["{bin}/loom_step", "--gpu", "0", "--precision", "bf16", "--vocabulary", "{vocabulary}", *of_model(model)], readers.training,

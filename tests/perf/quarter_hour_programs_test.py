@@ -36,6 +36,8 @@ class OnTheTestsDriver(without_programs.InFolder):
         "waits",
         "fsdp_over_weft",
         "nccl_all_reduce",
+        "losses_fp32",
+        "loom_124M",
         "torch_eager_124M",
     )
 
@@ -48,7 +50,7 @@ class OnTheTestsDriver(without_programs.InFolder):
             "--out",
             self.out,
             "--budget",
-            "90",
+            "150",
             "--only",
             ",".join(self.STEPS),
             *options,
@@ -70,6 +72,8 @@ class OnTheTestsDriver(without_programs.InFolder):
         self.assertIn("rank 1 has not arrived", lines["deadline"]["values"]["rows"][0]["error"])
         self.assertLess(lines["abort"]["values"]["rows"][0]["stream goes on, ms"], 5000)
         page = (self.out / "report.md").read_text()
+        if (BUILD / "bin" / "gpu_probe").exists():
+            self.see_loom(lines, page)
         for part in (
             "times say nothing",
             "| all_reduce | 2 | 64 B |",
@@ -78,6 +82,19 @@ class OnTheTestsDriver(without_programs.InFolder):
             "rank 1 has not arrived",
         ):
             self.assertIn(part, page)
+
+    def see_loom(self, lines, page):
+        families = lines["losses_fp32"]["values"]["rows"]
+        self.assertEqual([row["family"] for row in families], ["gpt2", "bert"])
+        for row in families:
+            self.assertGreater(row["first loss"], 1)
+            self.assertLess(row["largest difference"], 1e-4)
+            self.assertIn(f"| {row['family']} | fp32 | 2 |", page)
+        (steps,) = lines["loom_124M"]["values"]["rows"]
+        self.assertEqual((steps["steps"], steps["batch"]), (2, 2))
+        self.assertGreater(steps["tokens/s"], 0)
+        self.assertGreater(steps["planned, MiB"], 0)
+        self.assertIn("| loom_124M |", page)
 
     def test_a_run_that_is_killed_in_a_step_goes_on(self):
         self.STEPS = ("flag", "deadline", "small_operations")

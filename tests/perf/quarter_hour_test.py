@@ -473,7 +473,7 @@ class OnAMachineOfScripts(InFolder):
             "gpu_ranks time 4 all_gather 64 65536 1048576 16777216 268435456 ",
             "test_cuda --gtest_filter=*Graph* ",
             "compute-sanitizer --tool memcheck ",
-            "loom_losses.py " + f"{folder}/loom --steps 20 --families gpt2,gptj,gpt_neox,gpt_neo,bloom,bert,roberta --precisions fp32 ",
+            "loom_losses.py " + f"{folder}/loom --steps 20 --width 128 --tokens 64 --families gpt2,gptj,gpt_neox,gpt_neo,bloom,bert,roberta --precisions fp32 ",
             "loom_step --gpu 0 --precision bf16 --vocabulary 50257 --tokens 1024 --layers 48 --width 1600 --heads 25 --batch 16 --steps 8 ",
             "torch_gpt2.py compiled --tokens 1024 --layers 12 --width 768 --heads 12 --batch 64 --steps 30 ",
         ):

@@ -17,7 +17,7 @@ namespace loom::train {
 
 struct Breakdown {
   std::array<double, program::kOps> us{};  // computing, issuing communication, and waiting for it
-  double waiting_us = 0;                   // of these
+  double waiting_us = 0;                   // of these; -1: of a GPU, where it is not known
   double data_us = 0;                      // reading the batch, before the instructions
   double step_us = 0;
   double bubble = -1;  // part of the time until the norm in which ranks do not compute; -1: no pipeline

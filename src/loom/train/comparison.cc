@@ -45,7 +45,8 @@ std::vector<Row> time_rows(const Comparison& c) {
   take(c.predicted, &Row::predicted);
   take(c.measured, &Row::measured);
   rows.push_back({"whole step", c.predicted.step_us / 1e3, c.measured.step_us / 1e3});
-  rows.push_back({"of which waiting", c.predicted.waiting_us / 1e3, c.measured.waiting_us / 1e3});
+  if (c.measured.waiting_us >= 0)
+    rows.push_back({"of which waiting", c.predicted.waiting_us / 1e3, c.measured.waiting_us / 1e3});
   if (c.measured.bubble >= 0)
     rows.push_back({"bubble, %", c.predicted.bubble * 100, c.measured.bubble * 100});
   if (!c.forecasts())
@@ -85,7 +86,7 @@ std::string html_of(const std::string& title, const std::vector<Row>& rows) {
 format::Json json_of(const Breakdown& breakdown) {
   format::Json json;
   for (const auto& [name, us] : breakdown.parts()) json[name + "_us"] = us;
-  json["waiting_us"] = breakdown.waiting_us;
+  if (breakdown.waiting_us >= 0) json["waiting_us"] = breakdown.waiting_us;
   json["step_us"] = breakdown.step_us;
   if (breakdown.bubble >= 0) json["bubble"] = breakdown.bubble;
   return json;

@@ -67,15 +67,17 @@ std::string log_line(const StepRecord& r, const Trainer& trainer, double peak) {
   const std::string memory =
       r.memory_bytes > 0 ? fmt::format("{} MiB", r.memory_bytes >> 20) : std::string("unknown");
   std::string line = fmt::format(
-      "step {}/{}  loss {:.4f}  norm {:.3g}  lr {:.2e}  {:.0f} ms  {:.0f} tok/s  {:.4f} TFLOP/s{}  mem {}  "
-      "waiting {:.1f} %  ETA {}",
+      "step {}/{}  loss {:.4f}  norm {:.3g}  lr {:.2e}  {:.0f} ms  {:.0f} tok/s  {:.4f} TFLOP/s{}  mem {}{}  "
+      "ETA {}",
       r.step + 1, trainer.config().run.steps, r.loss, r.gradient_norm, r.learning_rate, r.seconds * 1e3,
       r.tokens_per_second, r.flops / 1e12, peak > 0 ? fmt::format(" ({:.0f} %)", r.flops / peak * 100) : "",
-      memory, r.exposed * 100, duration(r.seconds_left));
+      memory, std::isfinite(r.exposed) ? fmt::format("  waiting {:.1f} %", r.exposed * 100) : "",
+      duration(r.seconds_left));
   if (r.loss_scale > 0)
     line +=
         fmt::format("  scale {}{}  skipped {}", r.loss_scale, r.skipped ? " overflows" : "", r.skipped_steps);
-  if (trainer.engine().job().pipeline_degree > 1) line += fmt::format("  bubble {:.1f} %", r.bubble * 100);
+  if (trainer.engine().job().pipeline_degree > 1 && std::isfinite(r.bubble))
+    line += fmt::format("  bubble {:.1f} %", r.bubble * 100);
   if (r.validation_loss) line += fmt::format("  validation loss {:.4f}", *r.validation_loss);
   if (r.validation_accuracy) line += fmt::format("  validation accuracy {:.4f}", *r.validation_accuracy);
   return line;
@@ -134,8 +136,8 @@ std::optional<StepRecord> record_of_line(std::string_view line) {
   read("data_seconds", record.data_seconds);
   read("memory_bytes", record.memory_bytes);
   read("flops", record.flops);
-  read("exposed", record.exposed);
-  read("bubble", record.bubble);
+  read_any("exposed", record.exposed);
+  read_any("bubble", record.bubble);
   read("loss_scale", record.loss_scale);
   read("skipped", record.skipped);
   read("skipped_steps", record.skipped_steps);
@@ -181,7 +183,7 @@ std::string run_charts(const std::vector<LoggedRun>& runs) {
       const double step = static_cast<double>(record.step + 1);
       if (std::isfinite(record.loss)) loss.emplace_back(step, record.loss);
       speed.emplace_back(step, record.tokens_per_second);
-      wait.emplace_back(step, record.exposed * 100);
+      if (std::isfinite(record.exposed)) wait.emplace_back(step, record.exposed * 100);
       if (record.validation_loss) validation.emplace_back(step, *record.validation_loss);
       if (record.validation_accuracy) accuracy.emplace_back(step, *record.validation_accuracy);
     }

@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/file.h"
 #include "engine/weft_call.h"
@@ -347,13 +348,15 @@ Result<StepRecord> Trainer::step() {
   LOOM_TRY(memory_.look(Moment::step, *groups_));
   const program::Job& job = engine_->job();
   const double seconds = data_seconds + result->seconds;
+  const bool timed = devices_.gpu < 0;  // of a GPU the timeline only tells when work was queued
   Breakdown breakdown;
   breakdown.step_us = seconds * 1e6;
-  if (devices_.gpu < 0)  // of a GPU the timeline only tells when work was queued
+  breakdown.waiting_us = -1;
+  if (timed)
     breakdown = breakdown_of(engine_->training(), engine_->timeline(), seconds * 1e6, false,
                              result->met_seconds * 1e6);
   breakdown.data_us = data_seconds * 1e6;
-  if (job.pipeline_degree > 1) breakdown.bubble = result->bubble;
+  if (job.pipeline_degree > 1 && timed) breakdown.bubble = result->bubble;
   findings_.measured.add(breakdown);
   StepRecord record;
   record.step = progress_.next_step++;
@@ -367,8 +370,8 @@ Result<StepRecord> Trainer::step() {
   record.data_seconds = data_seconds;
   record.seconds_left = static_cast<double>(config_.run.steps - progress_.next_step) * seconds;
   record.memory_bytes = std::max<int64_t>(0, memory_.most_bytes());
-  record.exposed = result->exposed_seconds / seconds;
-  record.bubble = result->bubble;
+  record.exposed = timed ? result->exposed_seconds / seconds : NAN;
+  record.bubble = timed ? result->bubble : NAN;
   record.tokens_per_second = job.tokens_per_step() / seconds;
   record.flops = record.tokens_per_second * job.flops_per_token() / job.world;
   return record;

@@ -83,6 +83,10 @@ class TrainedOnGpus : public OnGpus {
     EXPECT_EQ(outcome.code, 0) << outcome.text;
     const std::string computes = device == "cuda" ? "computes on CUDA device 0" : "computes on CPUs";
     EXPECT_NE(outcome.text.find(computes), std::string::npos) << outcome.text;
+    // Of a GPU the host only knows when it queued an instruction.
+    const std::string log = get_file(folder_ / out + "/log.jsonl");
+    EXPECT_TRUE(device == "cpu" || log.find("\"exposed\":null") != std::string::npos) << log;
+    EXPECT_EQ(outcome.text.find("waiting") != std::string::npos, device == "cpu") << outcome.text;
     std::vector<double> values;
     for (const auto& [step, loss] : losses(folder_ / out)) values.push_back(loss);
     return values;
