@@ -17,7 +17,7 @@
 #include "api/processes.h"
 #include "cuda/graphs.h"
 
-namespace weft::testing {
+namespace weft::testing::ipc_test {
 namespace {
 
 constexpr int kNoDevice = 77;
@@ -322,4 +322,4 @@ TEST(MappingsDeathTest, OfMemoryThatCameAndWentDoNotPileUpWhileAGraphExists) {
 }
 
 }  // namespace
-}  // namespace weft::testing
+}  // namespace weft::testing::ipc_test
