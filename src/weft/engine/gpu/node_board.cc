@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "device/cuda/deferred_free.h"
 #include "device/cuda/ipc.h"
@@ -13,6 +14,8 @@
 
 namespace weft::engine {
 namespace {
+
+constexpr int64_t kReportNs = 1'000'000'000;  // how long the reason of a peer's failure may take to arrive
 
 template <typename Word>
 Word load(const Word& word) {
@@ -207,10 +210,15 @@ std::vector<int> NodeBoard::find_late(uint32_t number, uint32_t partners) const 
 
 void NodeBoard::set_failed() { store(words(rank_).failed, uint32_t{1}); }
 
-int NodeBoard::find_failed() const {
-  for (int rank = 0; rank < ranks_; ++rank)
-    if (rank != rank_ && load(words(rank).failed)) return rank;
-  return -1;
+// A rank that has failed reports why, and its report fails the communicator. The report comes by another way
+// than the board, and may come later.
+Result<bool> NodeBoard::peers_are_well() {
+  int failed = 0;
+  while (failed < ranks_ && (failed == rank_ || !load(words(failed).failed))) ++failed;
+  if (failed == ranks_) return true;
+  if (report_by_ns_ == 0) report_by_ns_ = now_ns() + kReportNs;
+  if (now_ns() < report_by_ns_) return false;
+  return fail(Code::remote_error, "rank {} has failed, or was aborted, while others used its memory", failed);
 }
 
 // ---- Flags

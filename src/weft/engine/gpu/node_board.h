@@ -60,8 +60,9 @@ class NodeBoard {
   std::vector<int> find_late(uint32_t number, uint32_t partners) const;
   /// This rank's streams no longer wait for anybody: what it gives from now on may be wrong.
   void set_failed();
-  /// A rank that has done so; -1: none.
-  int find_failed() const;
+  /// Whether no other rank has done so. False: one has, and its report may still say why. Errors:
+  /// remote_error, after a second without a report.
+  Result<bool> peers_are_well();
 
   // ---- Flags, whose values only grow (modulo 2^32)
 
@@ -94,3 +95,4 @@ class NodeBoard {
 inline bool has_come_to(uint32_t flag, uint32_t value) { return static_cast<int32_t>(flag - value) >= 0; }
 
 }  // namespace weft::engine
+  int64_t report_by_ns_ = 0;  // until when a peer that has failed may report why; 0: none has
