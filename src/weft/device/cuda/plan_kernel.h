@@ -383,7 +383,7 @@ class PlanRun {
     const uint64_t exposed = PlanBlock::load_relaxed(&own_.exposed[rank][space].address);
     char* const begin = exposed & kFromControl
                             ? static_cast<char*>(call_.peer[rank].control) + (exposed & ~kFromControl)
-                            : reinterpret_cast<char*>(static_cast<uintptr_t>(exposed));
+                            : block_.exposed(rank, space, exposed);
     return begin + place.offset();
   }
   WEFT_IN_BLOCK PlanControl& control_of(uint32_t rank) const {
