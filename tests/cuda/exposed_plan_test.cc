@@ -142,21 +142,18 @@ TEST(PlanPathExposed, RanksOfOneProcessWithDevicesOfTheirOwnReachEachOther) {
 /// Peers of another process do not reach a caller's buffer: it is staged.
 TEST(PlanPathExposedOfProcessesDeathTest, StagesBuffersAndIsRight) {
   constexpr int kNoDevice = 77;
-  const std::vector<int> statuses = run_processes(
-      blocks(1, 2),
-      [](Rank& me) {
-        if (!cuda::driver() || *cuda::Device::count() < 2) return kNoDevice;
-        if (!settings().cuda_kernel || cuda::plan_kernel_image().empty()) return kNoDevice;
-        weftConfig_t config = WEFT_CONFIG_INITIALIZER;
-        config.device = me.rank;
-        weftComm_t comm;
-        if (weftCommSplit(me.comm, 0, me.rank, &comm, &config) != weftSuccess) return 2;
-        Rank with_device{me.rank, me.size, comm};
-        for (uint64_t seed = 1; seed <= 3; ++seed) call_in_a_row(with_device, seed, me.rank);
-        if (::testing::Test::HasFailure()) return 3;
-        return weftCommDestroy(comm) || weftCommDestroy(me.comm) ? 4 : 0;
-      },
-      200);
+  const std::vector<int> statuses = run_processes(blocks(1, 2), [](Rank& me) {
+    if (!cuda::driver() || *cuda::Device::count() < 2) return kNoDevice;
+    if (!settings().cuda_kernel || cuda::plan_kernel_image().empty()) return kNoDevice;
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.device = me.rank;
+    weftComm_t comm;
+    if (weftCommSplit(me.comm, 0, me.rank, &comm, &config) != weftSuccess) return 2;
+    Rank with_device{me.rank, me.size, comm};
+    for (uint64_t seed = 1; seed <= 3; ++seed) call_in_a_row(with_device, seed, me.rank);
+    if (::testing::Test::HasFailure()) return 3;
+    return weftCommDestroy(comm) || weftCommDestroy(me.comm) ? 4 : 0;
+  });
   if (exited_with(statuses[0], kNoDevice)) GTEST_SKIP() << "no two CUDA devices, or no plan kernels";
   for (const int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
 }
@@ -255,6 +252,26 @@ TEST(PlanPathExposed, PreMultipliedSumsHaveTheHostsBits) {
     for (const size_t rank : {size_t{0}, size_t{1}})
       EXPECT_EQ(std::memcmp(of_host[rank].data(), of_kernel[rank].data(), count * sizeof(float)), 0);
   }
+}
+
+// The kernel read the other device's memory itself.
+TEST(PlanPathExposed, AScalarInAnotherDevicesMemoryIsCopied) {
+  WEFT_NEED_PLAN_PATH();
+  if (*cuda::Device::count() < 2) GTEST_SKIP() << "this machine has one CUDA device";
+  constexpr size_t kCount = 100;
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> scalar(Values{3}, 1), send(Values(kCount, 2)), recv(kCount);
+        weftRedOp_t op;
+        WEFT_OK(weftRedOpCreatePreMulSum(&op, scalar.data(), weftFloat, weftScalarDevice, me.comm));
+        WEFT_OK(weftAllReduce(send.data(), recv.data(), kCount, weftFloat, op, me.comm, stream.weft()));
+        EXPECT_EQ(algorithm_of(me.comm), "one_hop_kernel");
+        stream.synchronize();
+        EXPECT_EQ(recv.get(), Values(kCount, 12));
+      },
+      on_device);
 }
 
 // ---- Driver calls

@@ -135,6 +135,7 @@ struct PlanControl {
   struct Exposed {
     uint64_t address, stamp;  // PlanCall::exposed; the epoch and, in the upper half, the signature
   } exposed[kPlanRanks][2];   // by sender and space
+  uint64_t scalar[2];         // of a call whose scalar the device does not reach
 };
 
 /// Bytes of a rank's control memory with its slots.

@@ -215,6 +215,20 @@ void PlanPath::set_call(const StreamCall& stream_call) {
   else std::memcpy(to.scalar, call.scalar, sizeof to.scalar);
 }
 
+/// A scalar in another device's memory is copied to the own control memory: the device may not reach it.
+Status PlanPath::fetch_scalar(const Call& call) {
+  const void*& scalar = arguments_.call.scalar_at;
+  if (!scalar) return {};
+  const auto place = cuda::locate(scalar);
+  if (!place) return place.status();
+  if (place->kind != cuda::Place::Kind::device || place->ordinal == executor_.device().ordinal()) return {};
+  auto* const own =
+      static_cast<std::byte*>(arguments_.call.peer[rank_].control) + offsetof(cuda::PlanControl, scalar);
+  WEFT_TRY(copy_in(call.cuda_stream, own, scalar, device::size_of(call.type)));
+  scalar = own;
+  return {};
+}
+
 /// Says where peers find the buffers that the plan exposes. A staged input is copied.
 Status PlanPath::expose(const Call& call, const Kernel& kernel, Staged (&staged)[2]) {
   cuda::PlanPeer& own = arguments_.call.peer[rank_];
@@ -271,6 +285,7 @@ Status PlanPath::launch(const StreamCall& stream_call, const Kernel& kernel) {
   const bool reduces = plan::reduces(call.collective);
   WEFT_TRY(kernels_->launch(stream, cuda::plan_kernel_name(reduces, call.type, call.op), arguments_));
   if (!is_captured()) ++launched_;
+  WEFT_TRY(fetch_scalar(call));
   copies_last_ = staged[1].staging != nullptr;
   return copies_last_ ? copy_in(stream, call.recv, staged[1].staging, staged[1].bytes) : Status();
 }

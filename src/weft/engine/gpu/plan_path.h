@@ -112,6 +112,7 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
                                const Prices& prices) const override;
   void set_call(const StreamCall& call);
   Status expose(const Call& call, const Kernel& kernel, Staged (&staged)[2]);
+  Status fetch_scalar(const Call& call);
   Result<bool> is_reached(const void* buffer) const;
   Result<std::byte*> staging_for(int space, uint64_t bytes);
   /// The kernel, and the copy of a staged output.
