@@ -105,6 +105,7 @@ Status run_on_device(Communicator& comm, const Call& call) {
     if (!on_path || *on_path) return on_path.status();
   }
   Lock lock = context.lock();
+  if (comm.captures()) comm.captures()->check();
   if (!*capture)
     if (Operation* const op = enroll_on_path(comm, call)) {
       Status queued = arrive_on_device(*op);
@@ -137,6 +138,24 @@ Status run_on_device(Communicator& comm, const Call& call) {
 std::shared_ptr<const StreamPath::Served> find_on_path(Communicator& comm, StreamPath& path,
                                                        const Call& call) {
   const plan::Request request = comm.plans().request_for(call);
+// Handles tell streams apart, but for those that stand for the calling thread's, and for a device's default
+// stream.
+uint64_t number_of_stream(const cuda::Device& device, const void* stream) {
+  constexpr uint64_t kLegacy = 1, kOfThread = 2;
+  const auto handle = reinterpret_cast<uintptr_t>(stream);
+  if (handle == kOfThread) return 0;
+  return handle <= kLegacy ? kLegacy | static_cast<uint64_t>(device.ordinal() + 1) << 8 : handle;
+}
+
+Status fail_on_same_stream(int other) {
+  return fail(
+      Code::invalid_usage,
+      "rank {} has called it on the same CUDA stream, where each would wait for the other and one could "
+      "not start: give each rank a stream of its own, or set WEFT_CUDA_KERNEL=off and "
+      "WEFT_CUDA_COPY_BYTES=0",
+      other);
+}
+
   const StreamPath::Prices prices{comm.machine(), [&]() WEFT_REQUIRES(context_lock) {
                                     const auto us = comm.plans().predict_us(request, 1, comm.machine());
                                     return us ? *us : 0;

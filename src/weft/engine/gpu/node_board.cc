@@ -41,6 +41,10 @@ struct NodeBoard::RankWords {
     uint64_t stream;
     uint32_t partners, number;
   } on_stream[kCalls];
+  struct CapturedCall {
+    uint64_t call;  // index, and history behind it; 0: none yet
+    OnStream on_stream;
+  } captured[kCaptures][kCapturedCalls];
 };
 
 /// The words of all ranks, then a flag for each receiver, sender and tag.
@@ -156,11 +160,13 @@ void NodeBoard::note_call(uint32_t number, uint32_t signature) {
   store(words(rank_).latest, number);
 }
 
-// Each of two ranks stores its stream before it looks for the other's.
-int NodeBoard::note_stream(uint32_t number, uint64_t stream, uint32_t partners) {
+// Each of two ranks stores its stream before it looks for the other's. `find` finds the place of the call
+// among a rank's words.
+template <typename Find>
+int NodeBoard::note_stream(Find find, uint32_t number, uint64_t stream, uint32_t partners) {
   if (stream == 0) return -1;
   RankWords& own = words(rank_);
-  RankWords::OnStream& mine = own.on_stream[number % kCalls];
+  RankWords::OnStream& mine = find(own);
   store(own.process, cuda::process_number());
   store(mine.stream, stream);
   store(mine.partners, partners);
@@ -168,12 +174,34 @@ int NodeBoard::note_stream(uint32_t number, uint64_t stream, uint32_t partners) 
   for (int rank = 0; rank < ranks_; ++rank) {
     if (!(partners >> rank & 1)) continue;
     RankWords& theirs = words(rank);
-    RankWords::OnStream& call = theirs.on_stream[number % kCalls];
+    RankWords::OnStream& call = find(theirs);
     if (std::atomic_ref(call.number).load() == number && load(theirs.process) == own.process &&
         load(call.stream) == stream && (load(call.partners) >> rank_ & 1))
       return rank;
   }
   return -1;
+}
+
+int NodeBoard::note_stream(uint32_t number, uint64_t stream, uint32_t partners) {
+  return note_stream(
+      [=](RankWords & words) -> auto& { return words.on_stream[number % kCalls]; }, number, stream, partners);
+}
+
+NodeBoard::Captured NodeBoard::note_captured(uint32_t capture, uint32_t index, uint32_t history,
+                                             uint64_t stream, uint32_t partners) {
+  const auto find = [=](RankWords & words) -> auto& {
+    return words.captured[(capture - 1) % kCaptures][index % kCapturedCalls];
+  };
+  const uint64_t mine = uint64_t{index} << 32 | history;
+  std::atomic_ref(find(words(rank_)).call).store(mine);
+  Captured found;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const uint64_t theirs = std::atomic_ref(find(words(rank)).call).load();
+    if (theirs >> 32 == index && theirs != mine) found.differing = rank;
+  }
+  found.on_same_stream = note_stream(
+      [&](RankWords & words) -> auto& { return find(words).on_stream; }, index, stream, partners);
+  return found;
 }
 
 // A partner without a call of this number came by one of another number. If it is ahead, it has done

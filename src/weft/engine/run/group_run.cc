@@ -126,6 +126,7 @@ Status run_group(std::vector<GroupCall>& calls) {
       continue;
     }
     const Lock lock = comm->context().lock();
+    if (comm->captures()) comm->captures()->check();
     if (!comm->failure().ok()) {  // only now
       note(comm->failure());
       continue;
