@@ -108,8 +108,11 @@ Status run_on_device(Communicator& comm, const Call& call) {
   if (comm.captures()) comm.captures()->check();
   if (!*capture)
     if (Operation* const op = enroll_on_path(comm, call)) {
+      const bool first_use = may_call_driver(comm, call, op);
       Status queued = arrive_on_device(*op);
       if (queued.ok()) queued = leave_on_device(*op);
+      claim.reset();
+      if (queued.ok() && first_use) stay_with(lock, *op, first_use_deadline());
       context.operations().release(op);
       return queued;
     }
@@ -123,7 +126,7 @@ Status run_on_device(Communicator& comm, const Call& call) {
     WEFT_TRY(alone.arrive());
     return alone.wait();
   }
-  const bool first_use = may_call_driver(comm, call);
+  const bool first_use = may_call_driver(comm, call, nullptr);
   Operation* const op = comm.enroll(call, **tables);
   Status queued = arrive_on_device(*op);
   if (queued.ok()) queued = leave_on_device(*op);
@@ -209,7 +212,11 @@ bool has_memory_operations(const Communicator& comm) {
 }
 
 // An operation of one rank asks for nothing that peers would have to map.
-bool may_call_driver(Communicator& comm, const Call& call) {
+bool may_call_driver(Communicator& comm, const Call& call, const Operation* on_path) {
+  if (on_path) {
+    const DeviceRun::OnPath& way = on_path->device->on_path();
+    if (!way.path->may_take_memory(*way.served)) return false;
+  }
   if (comm.size() == 1 || !has_memory_operations(comm)) return false;
   const cuda::Scope scope(comm.on_device().executor->device());
   const auto allocation = [](const void* address) -> uint64_t {

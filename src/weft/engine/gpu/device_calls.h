@@ -50,8 +50,10 @@ Status leave_on_device(Operation& op) WEFT_REQUIRES(context_lock);
 
 /// Whether streams can wait for operations; else calls do.
 bool has_memory_operations(const Communicator& comm);
-/// Whether a call may ask the driver for memory: see may_call_driver.h.
-bool may_call_driver(Communicator& comm, const Call& call) WEFT_REQUIRES(context_lock);
+/// Whether a call may ask the driver for memory: see may_call_driver.h. `on_path`: the operation of a call
+/// that a path does; null: it goes step by step.
+bool may_call_driver(Communicator& comm, const Call& call, const Operation* on_path)
+    WEFT_REQUIRES(context_lock);
 /// How long the caller of a first use stays.
 Deadline first_use_deadline();
 /// The caller of a first use stays until its end, so that it asks the driver for nothing that would

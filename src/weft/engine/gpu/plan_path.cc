@@ -264,6 +264,11 @@ Result<bool> PlanPath::is_reached(const void* buffer) const {
   return place->shareable || place->kind != cuda::Place::Kind::device;
 }
 
+bool PlanPath::may_take_memory(const Served& served) const {
+  const auto& kernel = static_cast<const Kernel&>(served);
+  return one_process_ && !one_device_ && (kernel.exposes[0] || kernel.exposes[1]);
+}
+
 // In one process it grows with the calls. Kernels that still use an old one may be under way.
 Result<std::byte*> PlanPath::staging_for(int space, uint64_t bytes) {
   if (!one_process_) return memory_->staging(space);

@@ -72,6 +72,7 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
 
   Result<uint64_t> arrive(const Operation& op, const std::shared_ptr<const Served>& served) override;
   Status leave(uint64_t) override { return {}; }
+  bool may_take_memory(const Served& served) const override;
   bool has_begun(uint64_t epoch) const override;
   Result<bool> has_ended(uint64_t epoch) override;
   std::string holds_up(uint64_t epoch) const override;
