@@ -138,9 +138,6 @@ Status run_on_device(Communicator& comm, const Call& call) {
   return queued;
 }
 
-std::shared_ptr<const StreamPath::Served> find_on_path(Communicator& comm, StreamPath& path,
-                                                       const Call& call) {
-  const plan::Request request = comm.plans().request_for(call);
 // Handles tell streams apart, but for those that stand for the calling thread's, and for a device's default
 // stream.
 uint64_t number_of_stream(const cuda::Device& device, const void* stream) {
@@ -159,6 +156,9 @@ Status fail_on_same_stream(int other) {
       other);
 }
 
+std::shared_ptr<const StreamPath::Served> find_on_path(Communicator& comm, StreamPath& path,
+                                                       const Call& call) {
+  const plan::Request request = comm.plans().request_for(call);
   const StreamPath::Prices prices{comm.machine(), [&]() WEFT_REQUIRES(context_lock) {
                                     const auto us = comm.plans().predict_us(request, 1, comm.machine());
                                     return us ? *us : 0;

@@ -101,10 +101,10 @@ class NodeBoard {
 
   const std::shared_ptr<Memory> memory_;
   const int rank_, ranks_;
+  int64_t report_by_ns_ = 0;  // until when a peer that has failed may report why; 0: none has
 };
 
 /// Whether a flag has come to a value.
 inline bool has_come_to(uint32_t flag, uint32_t value) { return static_cast<int32_t>(flag - value) >= 0; }
 
 }  // namespace weft::engine
-  int64_t report_by_ns_ = 0;  // until when a peer that has failed may report why; 0: none has

@@ -285,12 +285,12 @@ Status PlanPath::launch(const StreamCall& stream_call, const Kernel& kernel) {
   auto* const stream = static_cast<cuda::StreamHandle*>(call.cuda_stream);
   arguments_.program = kernel.program;
   set_call(stream_call);
+  WEFT_TRY(fetch_scalar(call));
   Staged staged[2];
   WEFT_TRY(expose(call, kernel, staged));
   const bool reduces = plan::reduces(call.collective);
   WEFT_TRY(kernels_->launch(stream, cuda::plan_kernel_name(reduces, call.type, call.op), arguments_));
   if (!is_captured()) ++launched_;
-  WEFT_TRY(fetch_scalar(call));
   copies_last_ = staged[1].staging != nullptr;
   return copies_last_ ? copy_in(stream, call.recv, staged[1].staging, staged[1].bytes) : Status();
 }
@@ -345,6 +345,7 @@ std::string PlanPath::holds_up(uint64_t) const {
 void PlanPath::let_go(uint64_t epoch) {
   if (load(host_->ended) >= epoch) return cuda::DeferredFree::instance().stream_goes_on();
   std::atomic_ref(host_->abort).store(1, std::memory_order_release);
+  board_->set_failed();
   if (lingering_++ > 0) return;
   PendingRelease release;
   release.path = shared_from_this();
@@ -358,4 +359,3 @@ bool PlanPath::is_drained() {
 }
 
 }  // namespace weft::engine
-  board_->set_failed();

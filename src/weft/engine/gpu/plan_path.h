@@ -112,8 +112,8 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   std::shared_ptr<Served> make(const plan::Request& request, bool scaled,
                                const Prices& prices) const override;
   void set_call(const StreamCall& call);
-  Status expose(const Call& call, const Kernel& kernel, Staged (&staged)[2]);
   Status fetch_scalar(const Call& call);
+  Status expose(const Call& call, const Kernel& kernel, Staged (&staged)[2]);
   Result<bool> is_reached(const void* buffer) const;
   Result<std::byte*> staging_for(int space, uint64_t bytes);
   /// The kernel, and the copy of a staged output.
@@ -121,9 +121,9 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   Status follow_last(cuda::StreamHandle* stream);
 
   DeviceExecutor& executor_;
+  const std::shared_ptr<NodeBoard> board_;
   const int rank_, ranks_;
   const std::shared_ptr<PlanMemory> memory_;
-  const std::shared_ptr<NodeBoard> board_;
   const uint32_t set_;  // of the memory
   const cuda::PlanKernels* kernels_ = nullptr;
   cuda::Device::Flags* words_ = nullptr;  // hold *host_
