@@ -254,6 +254,26 @@ TEST(PlanPathExposed, PreMultipliedSumsHaveTheHostsBits) {
   }
 }
 
+// The kernel read the other device's memory itself.
+TEST(PlanPathExposed, AScalarInAnotherDevicesMemoryIsCopied) {
+  WEFT_NEED_PLAN_PATH();
+  if (*cuda::Device::count() < 2) GTEST_SKIP() << "this machine has one CUDA device";
+  constexpr size_t kCount = 100;
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> scalar(Values{3}, 1), send(Values(kCount, 2)), recv(kCount);
+        weftRedOp_t op;
+        WEFT_OK(weftRedOpCreatePreMulSum(&op, scalar.data(), weftFloat, weftScalarDevice, me.comm));
+        WEFT_OK(weftAllReduce(send.data(), recv.data(), kCount, weftFloat, op, me.comm, stream.weft()));
+        EXPECT_EQ(algorithm_of(me.comm), "one_hop_kernel");
+        stream.synchronize();
+        EXPECT_EQ(recv.get(), Values(kCount, 12));
+      },
+      on_device);
+}
+
 // ---- Driver calls
 
 struct Counts {

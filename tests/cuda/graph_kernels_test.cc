@@ -204,6 +204,123 @@ TEST(PlanPathGraphs, ARankThatDoesNotLaunchIsNamedAndTheStreamGoesOn) {
       on_device_for_a_second);
 }
 
+// The call and weftCommFinalize succeeded, and the peer was not told.
+TEST(PlanPathGraphs, AfterATimeoutTheNextCallFailsAndFinalizeToo) {
+  WEFT_NEED_GRAPH_KERNELS();
+  for (const bool finalizes : {false, true}) {
+    std::barrier both(2);
+    run_ranks(
+        blocks(1, 2),
+        [&](Rank& me) {
+          const DeviceStream stream;
+          const DeviceArray<float> values(Values(kShort, 1));
+          Graph graph(stream);
+          WEFT_OK(all_reduce(values, values, kShort, me.comm, stream));
+          ASSERT_EQ(graph.end(), cuda::kSuccess);
+          if (me.rank == 0) {
+            graph.launch();
+            stream.synchronize();
+            EXPECT_EQ(
+                finalizes ? weftCommFinalize(me.comm) : all_reduce(values, values, kShort, me.comm, stream),
+                weftTimeout);
+          } else {
+            EXPECT_NE(async_failure_of(me.comm), weftSuccess);
+          }
+          both.arrive_and_wait();
+          (void)weftCommAbort(me.comm);
+          me.comm = nullptr;
+        },
+        on_device_for_a_second);
+  }
+}
+
+// Both kernels ended well, with wrong results.
+TEST(PlanPathGraphs, RanksThatCaptureSomethingElseAreTold) {
+  WEFT_NEED_GRAPH_KERNELS();
+  for (const bool other_type : {false, true}) {
+    std::barrier both(2);
+    run_ranks(
+        blocks(1, 2),
+        [&](Rank& me) {
+          const DeviceStream stream;
+          const DeviceArray<float> values(Values(kShort, 1));
+          Graph graph(stream);
+          const auto call = [&](weftDataType_t type, weftRedOp_t op) {
+            return weftAllReduce(values.data(), values.data(), kShort, type, op, me.comm, stream.weft());
+          };
+          if (me.rank == 0) WEFT_OK(call(weftFloat, weftSum));
+          both.arrive_and_wait();
+          if (me.rank == 1) {
+            EXPECT_NE(other_type ? call(weftInt32, weftSum) : call(weftFloat, weftMax), weftSuccess);
+            const std::string why = weftGetLastError(me.comm);
+            EXPECT_NE(why.find("rank 0 has captured another call"), std::string::npos) << why;
+          }
+          ASSERT_EQ(graph.end(), cuda::kSuccess);
+          EXPECT_NE(async_failure_of(me.comm), weftSuccess);
+          graph.launch();
+          stream.synchronize();
+          EXPECT_EQ(values.get(), Values(kShort, 1));
+          both.arrive_and_wait();
+          (void)weftCommAbort(me.comm);
+          me.comm = nullptr;
+        },
+        on_device);
+  }
+}
+
+// The second kernel stood behind the first, which waited for it.
+TEST(PlanPathGraphs, TwoRanksOnOneCapturedStreamAreTold) {
+  WEFT_NEED_GRAPH_KERNELS();
+  weftUniqueId id;
+  WEFT_OK(weftGetUniqueId(&id));
+  weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+  config.device = 0;
+  weftComm_t comms[2] = {};
+  WEFT_OK(weftGroupStart());
+  for (int rank = 0; rank < 2; ++rank) WEFT_OK(weftCommInitRankConfig(&comms[rank], 2, id, rank, &config));
+  WEFT_OK(weftGroupEnd());
+  {
+    const DeviceStream stream;
+    const DeviceArray<float> a(Values(kShort, 1)), b(Values(kShort, 1));
+    Graph graph(stream);
+    WEFT_OK(weftGroupStart());
+    WEFT_OK(all_reduce(a, a, kShort, comms[0], stream));
+    WEFT_OK(all_reduce(b, b, kShort, comms[1], stream));
+    EXPECT_EQ(weftGroupEnd(), weftInvalidUsage);
+    const std::string why = weftGetLastError(nullptr);
+    EXPECT_NE(why.find("rank 0 has called it on the same CUDA stream"), std::string::npos) << why;
+    ASSERT_EQ(graph.end(), cuda::kSuccess);
+    graph.launch();
+    stream.synchronize();  // it goes on
+  }
+  for (weftComm_t comm : comms) (void)weftCommAbort(comm);
+}
+
+// A rank that could not have a capture counted it. Its next one was matched with another one of its peers.
+TEST(PlanPathGraphs, ACaptureThatOneRankCannotHaveFailsTheCommunicator) {
+  WEFT_NEED_GRAPH_KERNELS();
+  WEFT_NEED_FAKE(fake);
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> values(Values(kShort, 1));
+        both.arrive_and_wait();
+        if (me.rank == 0) {
+          Graph graph(stream);
+          fake.fail_after("cuEventCreate", 0, cuda::kLaunchFailed);
+          EXPECT_NE(all_reduce(values, values, kShort, me.comm, stream), weftSuccess);
+          ASSERT_EQ(graph.end(), cuda::kSuccess);
+        }
+        EXPECT_NE(async_failure_of(me.comm), weftSuccess);
+        both.arrive_and_wait();
+        (void)weftCommAbort(me.comm);
+        me.comm = nullptr;
+      },
+      on_device);
+}
+
 TEST(PlanPathGraphs, AnAbortLetsALaunchGoOnAndLaterOnesPassBy) {
   WEFT_NEED_GRAPH_KERNELS();
   std::barrier both(2);

@@ -18,7 +18,7 @@
 #include "cuda/graphs.h"
 #include "cuda/plan_path.h"
 
-namespace weft::testing {
+namespace weft::testing::ipc_test {
 namespace {
 
 constexpr int kNoDevice = 77;
@@ -318,4 +318,4 @@ TEST(MappingsDeathTest, OfMemoryThatCameAndWentDoNotPileUpWhileAGraphExists) {
 }
 
 }  // namespace
-}  // namespace weft::testing
+}  // namespace weft::testing::ipc_test

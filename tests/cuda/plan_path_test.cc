@@ -236,6 +236,53 @@ TEST_P(PlanPathFailures, ARankWhoseStreamDoesNotComeIsNamed) {
       on_device_for_a_second);
 }
 
+// A kernel that begins late found flag and stamp of a rank that had failed, and read its freed buffer.
+TEST(PlanPath, AKernelThatBeginsAfterItsFailureReadsNoPeer) {
+  WEFT_NEED_PLAN_PATH();
+  constexpr size_t kLong = 100'000;
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> send(Values(kLong, 1)), recv(Values(2 * kLong, 7));
+        HeldStream held(stream);
+        if (me.rank == 0) held.let_go();
+        WEFT_OK(weftAllGather(send.data(), recv.data(), kLong, weftFloat, me.comm, stream.weft()));
+        EXPECT_NE(async_failure_of(me.comm), weftSuccess);
+        if (me.rank == 0) {
+          stream.synchronize();
+          send.free();
+        }
+        both.arrive_and_wait();
+        held.let_go();
+        stream.synchronize();
+        if (me.rank == 1) {
+          EXPECT_EQ(recv.get(), Values(2 * kLong, 7));
+        }
+        both.arrive_and_wait();
+        (void)weftCommAbort(me.comm);
+        me.comm = nullptr;
+      },
+      on_device_for_a_second);
+}
+
+// Only copies noted it: a kernel could end well with what an aborted peer had overwritten.
+TEST(PlanPath, ARankThatFailsIsNotedForItsPeers) {
+  WEFT_NEED_DEVICE();
+  using engine::NodeBoard;
+  cuda::Device& device = **cuda::Device::open(0);
+  const cuda::Scope scope(device);
+  const auto first = NodeBoard::create(device, 2).take();
+  const auto second = NodeBoard::open(device, 1, 2, *first->offer()).take();
+  EXPECT_TRUE(*first->peers_are_well());
+  second->set_failed();
+  EXPECT_FALSE(*first->peers_are_well());  // its report may come
+  EXPECT_TRUE(eventually([&] { return !first->peers_are_well(); }));
+  EXPECT_EQ(first->peers_are_well().status().code(), Code::remote_error);
+  EXPECT_TRUE(*second->peers_are_well());
+}
+
 // The second kernel would never start: the call ended with a timeout, and named the wrong cause.
 TEST(PlanPath, TwoRanksOnOneStreamAreTold) {
   WEFT_NEED_PLAN_PATH();

@@ -144,8 +144,9 @@ Status settle_paths(Communicator& comm, const Gather& gather, bool kernel, bool 
   const auto board = meeting.settle_board();
   if (!board || !*board) return board.status();
   if (kernel)
-    WEFT_TRY(meeting.template settle<PlanPath>(
-        "short collectives", [&] { return PlanPath::create(executor, comm.rank(), comm.size()); }));
+    WEFT_TRY(meeting.template settle<PlanPath>("collectives by kernels", [&] {
+      return PlanPath::create(executor, comm.on_device().board, comm.rank(), comm.size());
+    }));
   if (!copies) return {};
   return meeting.template settle<CopyPath>("long collectives", [&] {
     return CopyPath::create(executor, comm.on_device().board, comm.rank(), comm.size());

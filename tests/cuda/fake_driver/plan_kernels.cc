@@ -44,14 +44,8 @@ uint64_t extent_of(const PlanProgram& program, uint32_t rank, uint32_t space) {
   return extent;
 }
 
-bool exposes(const PlanProgram& program, uint32_t space) {
-  return std::any_of(
-      program.step, program.step + program.lane_begin[program.lanes], [=](const Instruction& step) {
-        return step.action == PlanAction::signal && (step.flags & kExposes) && step.dst.space() == space;
-      });
-}
-
-/// Translates the addresses of a call. False if the device does not reach one of them.
+/// Translates the addresses of a call, but for those that ranks expose to each other. False if the device
+/// does not reach one of them.
 bool resolve(PlanArguments& arguments, int ordinal) {
   PlanCall& call = arguments.call;
   const PlanProgram& program = arguments.program;
@@ -66,23 +60,27 @@ bool resolve(PlanArguments& arguments, int ordinal) {
       if (!peer.space[space]) return false;
     }
   }
-  for (uint32_t space = 0; space < 2; ++space) {
-    uint64_t& exposed = call.exposed[space];
-    if (!exposes(program, space) || exposed & kFromControl) continue;
-    exposed = reinterpret_cast<uintptr_t>(
-        bytes_for_kernel(reinterpret_cast<void*>(static_cast<uintptr_t>(exposed)), 1, ordinal));
-    if (!exposed) return false;
-  }
   if (call.scalar_at && !(call.scalar_at = bytes_for_kernel(call.scalar_at, 1, ordinal))) return false;
   call.host = reinterpret_cast<PlanHost*>(bytes_for_kernel(call.host, sizeof(PlanHost), ordinal));
   return call.host != nullptr;
 }
 
 /// One launch. The same work of a graph is launched again and again.
-class Launch {
+class Launch : public PlanReach {
  public:
   Launch(const PlanArguments& arguments, int ordinal, GoOn go_on)
       : passed_(arguments), ordinal_(ordinal), go_on_(go_on) {}
+
+  /// As the device that uses the memory reaches it, as far as the program goes.
+  char* find(uint32_t rank, uint32_t space, uint64_t address) override {
+    const uint64_t extent = extent_of(arguments_.program, rank, space);
+    if (std::byte* const bytes = bytes_for_kernel(
+            reinterpret_cast<const void*>(static_cast<uintptr_t>(address)), extent, ordinal_))
+      return reinterpret_cast<char*>(bytes);
+    World::instance().context(ordinal_)->asynchronous_error.store(kIllegalAddress);
+    instead_.resize(std::max(instead_.size(), static_cast<size_t>(extent)));
+    return instead_.data();
+  }
 
   bool step() {
     if (World::instance().kernels_held.load()) return false;
@@ -125,7 +123,7 @@ class Launch {
         --resident_on(ordinal_);
         return started;
       }
-      blocks_.emplace_back(started_++, now);
+      blocks_.emplace_back(started_++, now).reach = this;
     }
     return started;
   }
@@ -137,6 +135,7 @@ class Launch {
   std::vector<PlanBlock> blocks_;
   uint32_t started_ = 0;
   bool running_ = false;
+  std::vector<char> instead_;  // of memory that the device does not reach
   std::minstd_rand random_{std::random_device{}()};
 };
 

@@ -138,6 +138,10 @@ class PlanBlock {
   __device__ uint32_t number() const { return number_; }
   /// Room for what a reduction is told, which all threads share.
   __device__ MeanArguments& arguments() { return arguments_; }
+  /// Where a buffer is that a peer exposes in one of its spaces.
+  __device__ static char* exposed(uint32_t, uint32_t, uint64_t address) {
+    return reinterpret_cast<char*>(address);
+  }
 
   // Where it is.
   uint64_t epoch = 0;    // 0: it has not begun
@@ -152,6 +156,13 @@ class PlanBlock {
 };
 
 #else
+
+/// Where a device finds the memory that peers expose to it.
+class PlanReach {
+ public:
+  virtual ~PlanReach() = default;
+  virtual char* find(uint32_t rank, uint32_t space, uint64_t address) = 0;
+};
 
 /// A thread block on a CPU, which goes on from where it is at every turn.
 class PlanBlock {
@@ -217,10 +228,14 @@ class PlanBlock {
   uint64_t waited_ns() const { return clock_() - began_; }
   uint32_t number() const { return number_; }
   MeanArguments& arguments() { return arguments_; }
+  char* exposed(uint32_t rank, uint32_t space, uint64_t address) const {
+    return reach ? reach->find(rank, space, address) : reinterpret_cast<char*>(address);
+  }
 
   uint64_t epoch = 0;
   uint32_t at = 0, met = 0;
   bool stopped = false;
+  PlanReach* reach = nullptr;  // null: addresses are those of the process
 
  private:
   uint32_t number_;

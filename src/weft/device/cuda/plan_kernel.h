@@ -140,13 +140,15 @@ class PlanRun {
   WEFT_IN_BLOCK void begin() {
     block_.epoch = own_.epoch + 1;
     block_.at = program_.lane_begin[lane_];
-    // A graph may be launched when peers are gone. The CPU sets `abort` and then reads `begun`: it sees that
-    // the kernel runs, or every block sees that it must not.
-    if (call_.captured)
-      block_.stopped = block_.any(
-          [&] { return PlanBlock::store_then_load(&call_.host->begun, block_.epoch, &call_.host->abort); });
-    else if (block_.number() == 0)
-      block_.once([&] { PlanBlock::store_fenced(&call_.host->begun, block_.epoch); });
+    // A kernel may come when its communicator has failed, and buffers of peers are freed. The CPU of a graph
+    // sets `abort` and then reads `begun`: it sees that the kernel runs, or every block sees that it must
+    // not.
+    block_.stopped = block_.any([&] {
+      PlanHost& host = *call_.host;
+      if (call_.captured) return PlanBlock::store_then_load(&host.begun, block_.epoch, &host.abort) != 0;
+      if (block_.number() == 0) PlanBlock::store_fenced(&host.begun, block_.epoch);
+      return PlanBlock::load_acquire(&host.abort) != 0;
+    });
   }
 
   /// The last block to leave ends the operation: here, at the peers and for the CPU. `left` counts blocks in
@@ -381,7 +383,7 @@ class PlanRun {
     const uint64_t exposed = PlanBlock::load_relaxed(&own_.exposed[rank][space].address);
     char* const begin = exposed & kFromControl
                             ? static_cast<char*>(call_.peer[rank].control) + (exposed & ~kFromControl)
-                            : reinterpret_cast<char*>(static_cast<uintptr_t>(exposed));
+                            : block_.exposed(rank, space, exposed);
     return begin + place.offset();
   }
   WEFT_IN_BLOCK PlanControl& control_of(uint32_t rank) const {

@@ -110,7 +110,7 @@ struct PlanCall {
   uint8_t op;                          // Operator, of all but means
   uint8_t tree;                        // strict order
   uint8_t divides;                     // average of integers: a final reduction divides
-  uint8_t captured;                    // launched by a graph, at any time: `abort` is read first
+  uint8_t captured;                    // launched by a graph: no CPU waits for its end
   alignas(8) unsigned char scalar[8];  // of PlanAction::scale
   const void* scalar_at;               // where to read it instead; null: in `scalar`
   uint64_t exposed[2];                 // by space: where peers find the own input and output
@@ -135,6 +135,7 @@ struct PlanControl {
   struct Exposed {
     uint64_t address, stamp;  // PlanCall::exposed; the epoch and, in the upper half, the signature
   } exposed[kPlanRanks][2];   // by sender and space
+  uint64_t scalar[2];         // of a call whose scalar the device does not reach
 };
 
 /// Bytes of a rank's control memory with its slots.

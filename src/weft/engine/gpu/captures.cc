@@ -7,6 +7,7 @@
 #include "base/mutex.h"
 #include "device/cuda/deferred_free.h"
 #include "engine/gpu/device_calls.h"
+#include "engine/gpu/node_board.h"
 #include "engine/gpu/stream_path.h"
 #include "engine/run/signature.h"
 
@@ -69,6 +70,7 @@ Captures::Shadow* Captures::find(uint64_t capture) {
 // Shadows whose graphs are destroyed.
 std::list<Captures::Shadow> Captures::take_unused() {
   const Lock lock = parent_.context().lock();
+  check();
   std::list<Shadow> unused;
   for (auto shadow = shadows_.begin(); shadow != shadows_.end();) {
     const auto next = std::next(shadow);
@@ -104,10 +106,13 @@ Result<Captures::Shadow*> Captures::find_or_make(uint64_t capture) {
   std::shared_ptr<StreamPath> path;
   for (const auto& of_parent : parent_.on_device().paths) {
     auto own = of_parent->for_capture(captures_);
-    if (!own) return own.status();
+    if (!own) {  // peers may have counted this capture, and later ones would not match
+      parent_.fail(own.status().in(made->name()), true);
+      return own.status();
+    }
     if (!path) path = own.take();
   }
-  shadows_.push_back({capture, std::move(made), nullptr, {}, std::move(path), {}});
+  shadows_.push_back({capture, captures_, std::move(made), nullptr, {}, std::move(path), {}, 0, 0});
   if (!parent_.failure().ok()) return parent_.failure();
   return &shadows_.back();
 }
@@ -130,6 +135,23 @@ Status Captures::follow_last(Shadow& shadow, cuda::StreamHandle* stream) {
   return cuda::check(d.event_create(&shadow.last, cuda::kEventDisableTiming), "cuEventCreate");
 }
 
+// A kernel of the graph sends no message, and its packets carry nothing of the call.
+Status Captures::compare(Shadow& shadow, const StreamPath::StreamCall& call,
+                         const StreamPath::Served& served) {
+  const cuda::Device& device = parent_.on_device().executor->device();
+  shadow.history = hash_32(call.signature, shadow.history);
+  const auto others = parent_.on_device().board->note_captured(
+      shadow.number, ++shadow.kernels, shadow.history, number_of_stream(device, call.call.cuda_stream),
+      served.partners);
+  if (others.differing >= 0)
+    return weft::fail(Code::mismatch,
+                      "{} of {} {} is call {} of the capture, and rank {} has captured another call there or "
+                      "before: capture the same calls in the same order on all ranks",
+                      plan::name_of(call.call.collective), call.call.count, device::name_of(call.call.type),
+                      shadow.kernels, others.differing);
+  return others.on_same_stream < 0 ? Status() : fail_on_same_stream(others.on_same_stream);
+}
+
 Status Captures::keep_with(const cuda::Capture& capture, Shadow& shadow) {
   if (!shadow.graph.expired()) return {};
   const auto graph = std::make_shared<GraphOfKernels>();
@@ -145,6 +167,7 @@ Result<bool> Captures::capture_on_path(const cuda::Capture& capture, const Call&
   if (!found) return found.status();
   Shadow& shadow = **found;
   const Lock lock = parent_.context().lock();
+  check();
   if (!parent_.failure().ok()) return parent_.failure();
   if (!shadow.path) return false;
   auto served = find_on_path(parent_, *shadow.path, call);
@@ -153,6 +176,10 @@ Result<bool> Captures::capture_on_path(const cuda::Capture& capture, const Call&
   const CommOptions& options = parent_.options();
   const StreamPath::StreamCall stream_call{call, call.timeout_s > 0 ? call.timeout_s : options.timeout_s,
                                            options.strict, signature_of(call, *served->tables)};
+  if (Status same = compare(shadow, stream_call, *served).in(shadow.comm->name()); !same) {
+    parent_.fail(same, true);
+    return same;
+  }
   WEFT_TRY(keep_with(capture, shadow));
   WEFT_TRY(follow_last(shadow, stream));
   WEFT_TRY(shadow.path->capture(stream_call, served));
@@ -188,10 +215,13 @@ bool Captures::path_under_way() const {
   });
 }
 
-Status Captures::check_paths() const {
-  for (const Shadow& shadow : shadows_)
-    if (shadow.path) WEFT_TRY(shadow.path->has_ended(0).status().in(shadow.comm->name()));
-  return {};
+void Captures::check() {
+  for (const Shadow& shadow : shadows_) {
+    if (!parent_.failure().ok()) return;
+    if (!shadow.path) continue;
+    if (const Status ended = shadow.path->has_ended(0).status(); !ended)
+      parent_.fail(ended.in(shadow.comm->name()), true);
+  }
 }
 
 void Captures::close() {

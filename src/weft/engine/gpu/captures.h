@@ -6,7 +6,7 @@
 // its communicator's health.
 //
 // A call that a path does is a kernel of the graph. Its launches need no thread of the CPU. So the CPU looks
-// at the kernel's words only when it is asked for the communicator's health.
+// at the kernel's words only at calls, and every 100 ms while operations wait for their streams.
 //
 // Thread safety: every method; those marked (lock) want the context's lock held, the others want it free. The
 // lock of this is taken before the context's.
@@ -51,8 +51,8 @@ class Captures {
   void close() WEFT_REQUIRES(context_lock);
   /// Whether the stream of a launch has come to a call that a path does, and has not done it.
   bool path_under_way() const WEFT_REQUIRES(context_lock);
-  /// Errors of calls that paths do: timeout.
-  Status check_paths() const WEFT_REQUIRES(context_lock);
+  /// The communicator fails if a call that a path does has waited too long.
+  void check() WEFT_REQUIRES(context_lock);
   /// How the last captured call of a path is done; "": there is none.
   std::string_view algorithm_on_path() const WEFT_REQUIRES(context_lock) { return algorithm_on_path_; }
   /// Operations that have ended.
@@ -64,15 +64,19 @@ class Captures {
  private:
   struct Shadow {
     uint64_t capture;
+    uint32_t number;  // of the communicator's captures
     std::unique_ptr<Communicator> comm;
     cuda::EventHandle* last = nullptr;  // recorded after the last calls' start
     std::vector<std::weak_ptr<CapturedCalls>> calls;
-    std::shared_ptr<StreamPath> path;  // of the kernels; null: none yet
-    std::weak_ptr<void> graph;         // lives as long as a graph that holds kernels
+    std::shared_ptr<StreamPath> path;   // of the kernels; null: none yet
+    std::weak_ptr<void> graph;          // lives as long as a graph that holds kernels
+    uint32_t kernels = 0, history = 0;  // captured so far, and a hash of their signatures
     bool in_use() const WEFT_REQUIRES(context_lock);
   };
   Shadow* find(uint64_t capture);
   Result<Shadow*> find_or_make(uint64_t capture);
+  Status compare(Shadow& shadow, const StreamPath::StreamCall& call, const StreamPath::Served& served)
+      WEFT_REQUIRES(context_lock);
   Status keep_with(const cuda::Capture& capture, Shadow& shadow);
   Status follow_last(Shadow& shadow, cuda::StreamHandle* stream);
   const Record* latest_of_old_shadows() const {

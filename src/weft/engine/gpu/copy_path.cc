@@ -16,10 +16,6 @@ namespace weft::engine {
 
 static_assert(2 * plan::kMostStagedRounds <= NodeBoard::kTags);
 
-namespace {
-constexpr int64_t kReportNs = 1'000'000'000;  // how long the reason of a peer's failure may take to arrive
-}
-
 /// Puts copies, and rows of writes and waits, into a stream.
 class CopyPath::Writer {
  public:
@@ -238,20 +234,13 @@ bool CopyPath::has_begun(uint64_t epoch) const {
 }
 
 // An operation ends for its rank when its readers are done, too. So a rank that never comes is noticed, and
-// nobody reads the staging of a communicator that has ended. A rank that has failed reports why, and its
-// report fails the communicator. The report comes by another way than the board, and may come later.
+// nobody reads the staging of a communicator that has ended.
 Result<bool> CopyPath::has_ended(uint64_t epoch) {
   const auto value = static_cast<uint32_t>(epoch);
   if (!has_come_to(board_->ended(), value)) return false;
   for (const Notice& notice : in_flight_.at(epoch).copies->last)
     if (!has_come_to(board_->flag(notice.sender, notice.tag), value)) return false;
-  if (const int failed = board_->find_failed(); failed >= 0) {
-    if (report_by_ns_ == 0) report_by_ns_ = now_ns() + kReportNs;
-    if (now_ns() < report_by_ns_) return false;
-    return fail(Code::remote_error, "rank {} has failed, or was aborted, while others copied from its memory",
-                failed);
-  }
-  return true;
+  return board_->peers_are_well();
 }
 
 std::string CopyPath::holds_up(uint64_t epoch) const {

@@ -110,9 +110,8 @@ class CopyPath final : public StreamPath, public std::enable_shared_from_this<Co
   std::vector<Notice>
       unread_;  // of the operation that arrived last: when they have come, its staging is free
   bool failed_ = false;
-  bool unknown_ = false;      // the driver takes nothing more: what it still does, nobody knows
-  int64_t report_by_ns_ = 0;  // until when a peer that has failed may report why; 0: none has
-  size_t lingering_ = 0;      // operations that are over before their streams were
+  bool unknown_ = false;  // the driver takes nothing more: what it still does, nobody knows
+  size_t lingering_ = 0;  // operations that are over before their streams were
 };
 
 }  // namespace weft::engine

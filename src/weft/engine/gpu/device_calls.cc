@@ -105,10 +105,14 @@ Status run_on_device(Communicator& comm, const Call& call) {
     if (!on_path || *on_path) return on_path.status();
   }
   Lock lock = context.lock();
+  if (comm.captures()) comm.captures()->check();
   if (!*capture)
     if (Operation* const op = enroll_on_path(comm, call)) {
+      const bool first_use = may_call_driver(comm, call, op);
       Status queued = arrive_on_device(*op);
       if (queued.ok()) queued = leave_on_device(*op);
+      claim.reset();
+      if (queued.ok() && first_use) stay_with(lock, *op, first_use_deadline());
       context.operations().release(op);
       return queued;
     }
@@ -122,7 +126,7 @@ Status run_on_device(Communicator& comm, const Call& call) {
     WEFT_TRY(alone.arrive());
     return alone.wait();
   }
-  const bool first_use = may_call_driver(comm, call);
+  const bool first_use = may_call_driver(comm, call, nullptr);
   Operation* const op = comm.enroll(call, **tables);
   Status queued = arrive_on_device(*op);
   if (queued.ok()) queued = leave_on_device(*op);
@@ -132,6 +136,24 @@ Status run_on_device(Communicator& comm, const Call& call) {
   if (queued.ok()) queued = op->end.finished.load(std::memory_order_relaxed) ? op->end.status : Status();
   context.operations().release(op);
   return queued;
+}
+
+// Handles tell streams apart, but for those that stand for the calling thread's, and for a device's default
+// stream.
+uint64_t number_of_stream(const cuda::Device& device, const void* stream) {
+  constexpr uint64_t kLegacy = 1, kOfThread = 2;
+  const auto handle = reinterpret_cast<uintptr_t>(stream);
+  if (handle == kOfThread) return 0;
+  return handle <= kLegacy ? kLegacy | static_cast<uint64_t>(device.ordinal() + 1) << 8 : handle;
+}
+
+Status fail_on_same_stream(int other) {
+  return fail(
+      Code::invalid_usage,
+      "rank {} has called it on the same CUDA stream, where each would wait for the other and one could "
+      "not start: give each rank a stream of its own, or set WEFT_CUDA_KERNEL=off and "
+      "WEFT_CUDA_COPY_BYTES=0",
+      other);
 }
 
 std::shared_ptr<const StreamPath::Served> find_on_path(Communicator& comm, StreamPath& path,
@@ -190,7 +212,11 @@ bool has_memory_operations(const Communicator& comm) {
 }
 
 // An operation of one rank asks for nothing that peers would have to map.
-bool may_call_driver(Communicator& comm, const Call& call) {
+bool may_call_driver(Communicator& comm, const Call& call, const Operation* on_path) {
+  if (on_path) {
+    const DeviceRun::OnPath& way = on_path->device->on_path();
+    if (!way.path->may_take_memory(*way.served)) return false;
+  }
   if (comm.size() == 1 || !has_memory_operations(comm)) return false;
   const cuda::Scope scope(comm.on_device().executor->device());
   const auto allocation = [](const void* address) -> uint64_t {

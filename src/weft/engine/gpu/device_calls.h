@@ -28,6 +28,11 @@ Result<cuda::Capture> capture_of(const Communicator& comm, const Call& call);
 /// Queues an operation in the caller's stream, or puts it into a graph.
 Status run_on_device(Communicator& comm, const Call& call);
 
+/// A number for a stream of a device, among those of the process; 0: none is known.
+uint64_t number_of_stream(const cuda::Device& device, const void* stream);
+/// Rank `other` has called the same collective on the same stream, where a path does both.
+Status fail_on_same_stream(int other);
+
 /// How a path does a call; null: not at all.
 std::shared_ptr<const StreamPath::Served> find_on_path(Communicator& comm, StreamPath& path, const Call& call)
     WEFT_REQUIRES(context_lock);
@@ -45,8 +50,10 @@ Status leave_on_device(Operation& op) WEFT_REQUIRES(context_lock);
 
 /// Whether streams can wait for operations; else calls do.
 bool has_memory_operations(const Communicator& comm);
-/// Whether a call may ask the driver for memory: see may_call_driver.h.
-bool may_call_driver(Communicator& comm, const Call& call) WEFT_REQUIRES(context_lock);
+/// Whether a call may ask the driver for memory: see may_call_driver.h. `on_path`: the operation of a call
+/// that a path does; null: it goes step by step.
+bool may_call_driver(Communicator& comm, const Call& call, const Operation* on_path)
+    WEFT_REQUIRES(context_lock);
 /// How long the caller of a first use stays.
 Deadline first_use_deadline();
 /// The caller of a first use stays until its end, so that it asks the driver for nothing that would

@@ -6,6 +6,7 @@
 #include "base/settings.h"
 #include "engine/context/context.h"
 #include "engine/failure/verdict.h"
+#include "engine/gpu/captures.h"
 #include "engine/gpu/device_executor.h"
 #include "engine/gpu/device_run.h"
 #include "engine/gpu/node_board.h"
@@ -96,6 +97,8 @@ void DeviceOperations::check_on_path(Operation& op, int64_t now_ns) {
 // An operation that its stream has not reached is not active, and may rightly wait for long. But a stream of
 // a device that has failed never comes; and who destroys a communicator is not to wait for ever.
 void DeviceOperations::check(int64_t now_ns) {
+  for (const auto& [id, comm] : context_.communicators())
+    if (comm->captures()) comm->captures()->check();
   for (Operation* op : std::vector<Operation*>(awaiting_)) {
     if (op->end.finished.load(std::memory_order_relaxed)) continue;
     Communicator& comm = *op->comm;

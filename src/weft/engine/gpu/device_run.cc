@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "engine/gpu/captured_calls.h"
 #include "engine/gpu/checked_calls.h"
+#include "engine/gpu/device_calls.h"
 #include "engine/gpu/node_board.h"
 #include "engine/run/communicator.h"
 #include "engine/run/operation.h"
@@ -59,23 +60,11 @@ Status DeviceRun::arrive_in(cuda::StreamHandle* stream) {
       "cuStreamWriteValue32");
 }
 
-// Streams of one device and process are told apart by their handles, but for those that stand for the calling
-// thread's. What a stream does alone waits for its peers, and the second of two ranks would stand behind the
-// first.
+// What a stream does alone waits for its peers, and the second of two ranks would stand behind the first.
 Status DeviceRun::check_stream(cuda::StreamHandle* stream) const {
-  constexpr uint64_t kLegacy = 1, kOfThread = 2;
-  const auto handle = reinterpret_cast<uint64_t>(stream);
-  if (handle == kOfThread) return {};
-  const uint64_t known =
-      handle <= kLegacy ? kLegacy | static_cast<uint64_t>(executor_.device().ordinal() + 1) << 8 : handle;
-  const int other = op_.comm->on_device().board->note_stream(op_.number, known, on_path_.served->partners);
-  if (other < 0) return {};
-  return fail(
-      Code::invalid_usage,
-      "rank {} has called it on the same CUDA stream, where each would wait for the other and one could "
-      "not start: give each rank a stream of its own, or set WEFT_CUDA_KERNEL=off and "
-      "WEFT_CUDA_COPY_BYTES=0",
-      other);
+  const int other = op_.comm->on_device().board->note_stream(
+      op_.number, number_of_stream(executor_.device(), stream), on_path_.served->partners);
+  return other < 0 ? Status() : fail_on_same_stream(other);
 }
 
 Status DeviceRun::wait_in(cuda::StreamHandle* stream) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "device/cuda/deferred_free.h"
 #include "device/cuda/ipc.h"
@@ -13,6 +14,8 @@
 
 namespace weft::engine {
 namespace {
+
+constexpr int64_t kReportNs = 1'000'000'000;  // how long the reason of a peer's failure may take to arrive
 
 template <typename Word>
 Word load(const Word& word) {
@@ -38,6 +41,10 @@ struct NodeBoard::RankWords {
     uint64_t stream;
     uint32_t partners, number;
   } on_stream[kCalls];
+  struct CapturedCall {
+    uint64_t call;  // index, and history behind it; 0: none yet
+    OnStream on_stream;
+  } captured[kCaptures][kCapturedCalls];
 };
 
 /// The words of all ranks, then a flag for each receiver, sender and tag.
@@ -153,11 +160,13 @@ void NodeBoard::note_call(uint32_t number, uint32_t signature) {
   store(words(rank_).latest, number);
 }
 
-// Each of two ranks stores its stream before it looks for the other's.
-int NodeBoard::note_stream(uint32_t number, uint64_t stream, uint32_t partners) {
+// Each of two ranks stores its stream before it looks for the other's. `find` finds the place of the call
+// among a rank's words.
+template <typename Find>
+int NodeBoard::note_stream(Find find, uint32_t number, uint64_t stream, uint32_t partners) {
   if (stream == 0) return -1;
   RankWords& own = words(rank_);
-  RankWords::OnStream& mine = own.on_stream[number % kCalls];
+  RankWords::OnStream& mine = find(own);
   store(own.process, cuda::process_number());
   store(mine.stream, stream);
   store(mine.partners, partners);
@@ -165,12 +174,34 @@ int NodeBoard::note_stream(uint32_t number, uint64_t stream, uint32_t partners) 
   for (int rank = 0; rank < ranks_; ++rank) {
     if (!(partners >> rank & 1)) continue;
     RankWords& theirs = words(rank);
-    RankWords::OnStream& call = theirs.on_stream[number % kCalls];
+    RankWords::OnStream& call = find(theirs);
     if (std::atomic_ref(call.number).load() == number && load(theirs.process) == own.process &&
         load(call.stream) == stream && (load(call.partners) >> rank_ & 1))
       return rank;
   }
   return -1;
+}
+
+int NodeBoard::note_stream(uint32_t number, uint64_t stream, uint32_t partners) {
+  return note_stream(
+      [=](RankWords & words) -> auto& { return words.on_stream[number % kCalls]; }, number, stream, partners);
+}
+
+NodeBoard::Captured NodeBoard::note_captured(uint32_t capture, uint32_t index, uint32_t history,
+                                             uint64_t stream, uint32_t partners) {
+  const auto find = [=](RankWords & words) -> auto& {
+    return words.captured[(capture - 1) % kCaptures][index % kCapturedCalls];
+  };
+  const uint64_t mine = uint64_t{index} << 32 | history;
+  std::atomic_ref(find(words(rank_)).call).store(mine);
+  Captured found;
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const uint64_t theirs = std::atomic_ref(find(words(rank)).call).load();
+    if (theirs >> 32 == index && theirs != mine) found.differing = rank;
+  }
+  found.on_same_stream = note_stream(
+      [&](RankWords & words) -> auto& { return find(words).on_stream; }, index, stream, partners);
+  return found;
 }
 
 // A partner without a call of this number came by one of another number. If it is ahead, it has done
@@ -207,10 +238,15 @@ std::vector<int> NodeBoard::find_late(uint32_t number, uint32_t partners) const 
 
 void NodeBoard::set_failed() { store(words(rank_).failed, uint32_t{1}); }
 
-int NodeBoard::find_failed() const {
-  for (int rank = 0; rank < ranks_; ++rank)
-    if (rank != rank_ && load(words(rank).failed)) return rank;
-  return -1;
+// A rank that has failed reports why, and its report fails the communicator. The report comes by another way
+// than the board, and may come later.
+Result<bool> NodeBoard::peers_are_well() {
+  int failed = 0;
+  while (failed < ranks_ && (failed == rank_ || !load(words(failed).failed))) ++failed;
+  if (failed == ranks_) return true;
+  if (report_by_ns_ == 0) report_by_ns_ = now_ns() + kReportNs;
+  if (now_ns() < report_by_ns_) return false;
+  return fail(Code::remote_error, "rank {} has failed, or was aborted, while others used its memory", failed);
 }
 
 // ---- Flags

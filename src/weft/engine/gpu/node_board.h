@@ -22,8 +22,9 @@ namespace cuda = device::cuda;
 class NodeBoard {
  public:
   static constexpr int kMostRanks = 16;
-  static constexpr uint32_t kTags = 64;    // of a sender to a receiver
-  static constexpr uint32_t kCalls = 512;  // of a rank, that are remembered
+  static constexpr uint32_t kTags = 64;                           // of a sender to a receiver
+  static constexpr uint32_t kCalls = 512;                         // of a rank, that are remembered
+  static constexpr uint32_t kCaptures = 16, kCapturedCalls = 64;  // of a capture, that are remembered
 
   /// What rank 0 tells the others, as plain bytes.
   struct Offer {
@@ -54,14 +55,24 @@ class NodeBoard {
     bool behind = false;  // a partner has not come to that number, and will find the difference itself
   };
   Comparison compare(uint32_t number, uint32_t signature, uint32_t partners) const;
+  /// Both for call `index` of capture `capture`, each from 1 on, among those that are kernels of the graph.
+  /// `history` stands for the signatures of the capture's calls up to this one. -1: no such rank has come
+  /// here. Of two ranks at least one finds the other.
+  struct Captured {
+    int differing = -1;       // a rank with another history
+    int on_same_stream = -1;  // as note_stream()
+  };
+  Captured note_captured(uint32_t capture, uint32_t index, uint32_t history, uint64_t stream,
+                         uint32_t partners);
   /// This rank's stream has come to collective `number`, which it does on such a path.
   void note_begun(uint32_t number);
   /// Those of `partners` whose streams have not come to it, as far as they have noted.
   std::vector<int> find_late(uint32_t number, uint32_t partners) const;
   /// This rank's streams no longer wait for anybody: what it gives from now on may be wrong.
   void set_failed();
-  /// A rank that has done so; -1: none.
-  int find_failed() const;
+  /// Whether no other rank has done so. False: one has, and its report may still say why. Errors:
+  /// remote_error, after a second without a report.
+  Result<bool> peers_are_well();
 
   // ---- Flags, whose values only grow (modulo 2^32)
 
@@ -83,11 +94,14 @@ class NodeBoard {
 
   NodeBoard(std::shared_ptr<Memory> memory, int rank, int ranks);
   RankWords& words(int rank) const;
+  template <typename Find>
+  int note_stream(Find find, uint32_t number, uint64_t stream, uint32_t partners);
   uint32_t& flag_at(int receiver, int sender, uint32_t tag) const;
   cuda::DevicePointer on_device(const void* word) const;
 
   const std::shared_ptr<Memory> memory_;
   const int rank_, ranks_;
+  int64_t report_by_ns_ = 0;  // until when a peer that has failed may report why; 0: none has
 };
 
 /// Whether a flag has come to a value.

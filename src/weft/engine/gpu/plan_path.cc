@@ -40,19 +40,22 @@ Word load(const Word& word) {
 // The words of a kernel lie in flags of the device, which stay as long as the process.
 static_assert(sizeof(cuda::PlanHost) <= offsetof(cuda::Device::Flags, done));
 
-Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, int rank, int ranks) {
+Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
+                                                   int rank, int ranks) {
   if (ranks > static_cast<int>(cuda::kPlanRanks))
     return fail(Code::unsupported, "a plan kernel serves at most {} ranks", cuda::kPlanRanks);
   WEFT_TRY(
       executor.device().why_no_memory_operations().in("a plan kernel waits in its stream for its peers"));
   auto memory = PlanMemory::create(executor, rank, ranks);
   if (!memory) return memory.status();
-  return create(executor, rank, ranks, memory.take(), 0);
+  return create(executor, std::move(board), rank, ranks, memory.take(), 0);
 }
 
-Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, int rank, int ranks,
-                                                   std::shared_ptr<PlanMemory> memory, uint32_t set) {
-  std::shared_ptr<PlanPath> path(new PlanPath(executor, rank, ranks, std::move(memory), set));
+Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
+                                                   int rank, int ranks, std::shared_ptr<PlanMemory> memory,
+                                                   uint32_t set) {
+  std::shared_ptr<PlanPath> path(
+      new PlanPath(executor, std::move(board), rank, ranks, std::move(memory), set));
   auto kernels = cuda::PlanKernels::of(executor.device());
   if (!kernels) return kernels.status();
   path->kernels_ = *kernels;
@@ -212,6 +215,20 @@ void PlanPath::set_call(const StreamCall& stream_call) {
   else std::memcpy(to.scalar, call.scalar, sizeof to.scalar);
 }
 
+/// A scalar in another device's memory is copied to the own control memory: the device may not reach it.
+Status PlanPath::fetch_scalar(const Call& call) {
+  const void*& scalar = arguments_.call.scalar_at;
+  if (!scalar) return {};
+  const auto place = cuda::locate(scalar);
+  if (!place) return place.status();
+  if (place->kind != cuda::Place::Kind::device || place->ordinal == executor_.device().ordinal()) return {};
+  auto* const own =
+      static_cast<std::byte*>(arguments_.call.peer[rank_].control) + offsetof(cuda::PlanControl, scalar);
+  WEFT_TRY(copy_in(call.cuda_stream, own, scalar, device::size_of(call.type)));
+  scalar = own;
+  return {};
+}
+
 /// Says where peers find the buffers that the plan exposes. A staged input is copied.
 Status PlanPath::expose(const Call& call, const Kernel& kernel, Staged (&staged)[2]) {
   cuda::PlanPeer& own = arguments_.call.peer[rank_];
@@ -247,6 +264,11 @@ Result<bool> PlanPath::is_reached(const void* buffer) const {
   return place->shareable || place->kind != cuda::Place::Kind::device;
 }
 
+bool PlanPath::may_take_memory(const Served& served) const {
+  const auto& kernel = static_cast<const Kernel&>(served);
+  return one_process_ && !one_device_ && (kernel.exposes[0] || kernel.exposes[1]);
+}
+
 // In one process it grows with the calls. Kernels that still use an old one may be under way.
 Result<std::byte*> PlanPath::staging_for(int space, uint64_t bytes) {
   if (!one_process_) return memory_->staging(space);
@@ -263,6 +285,7 @@ Status PlanPath::launch(const StreamCall& stream_call, const Kernel& kernel) {
   auto* const stream = static_cast<cuda::StreamHandle*>(call.cuda_stream);
   arguments_.program = kernel.program;
   set_call(stream_call);
+  WEFT_TRY(fetch_scalar(call));
   Staged staged[2];
   WEFT_TRY(expose(call, kernel, staged));
   const bool reduces = plan::reduces(call.collective);
@@ -276,7 +299,7 @@ Status PlanPath::launch(const StreamCall& stream_call, const Kernel& kernel) {
 
 Result<std::shared_ptr<StreamPath>> PlanPath::for_capture(uint32_t number) {
   if (number > PlanMemory::kCaptures) return std::shared_ptr<StreamPath>();
-  auto path = create(executor_, rank_, ranks_, memory_, number);
+  auto path = create(executor_, board_, rank_, ranks_, memory_, number);
   if (!path) return path.status();
   (*path)->one_process_ = one_process_;
   (*path)->one_device_ = one_device_;
@@ -303,7 +326,8 @@ bool PlanPath::has_begun(uint64_t epoch) const { return load(host_->begun) >= ep
 
 Result<bool> PlanPath::has_ended(uint64_t epoch) {
   if (load(host_->reported)) return fail(Code::timeout, "{}", holds_up(epoch));
-  return load(host_->ended) >= epoch;
+  if (load(host_->ended) < epoch) return false;
+  return board_->peers_are_well();
 }
 
 std::string PlanPath::holds_up(uint64_t) const {
@@ -316,10 +340,12 @@ std::string PlanPath::holds_up(uint64_t) const {
       report.peer, report.step, report.tag, report.seen, report.epoch);
 }
 
-// Until a kernel has left, it may touch memory of every rank. So its stream counts as one that waits.
+// Until a kernel has left, it may touch memory of every rank. So its stream counts as one that waits. What
+// peers have read of this rank since may be wrong.
 void PlanPath::let_go(uint64_t epoch) {
   if (load(host_->ended) >= epoch) return cuda::DeferredFree::instance().stream_goes_on();
   std::atomic_ref(host_->abort).store(1, std::memory_order_release);
+  board_->set_failed();
   if (lingering_++ > 0) return;
   PendingRelease release;
   release.path = shared_from_this();

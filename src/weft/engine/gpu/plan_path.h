@@ -1,4 +1,4 @@
-// PlanPath: short collectives of a communicator of GPU memory as one kernel each, on the caller's stream.
+// PlanPath: collectives of a communicator of GPU memory as one kernel each, on the caller's stream.
 // Every rank has control memory that all others reach (device/cuda/plan_program.h), and the kernels wait
 // for each other there. The CPU takes no part. It only looks at words in pinned memory: whether a kernel
 // has ended, or has waited too long.
@@ -19,6 +19,10 @@
 // of control memory, so its launches match those of peers, whatever other calls do. The CPU is told of no
 // launch.
 //
+// A rank that has failed notes it on the node's board, and peers whose operations end later fail too: they
+// may have read what the rank has overwritten since. A kernel that has begun may use memory of peers until it
+// has left.
+//
 // Thread safety: under the context's lock, and inside a cuda::Scope of its device.
 #pragma once
 
@@ -31,6 +35,7 @@
 #include "base/status.h"
 #include "device/cuda/plan_kernels.h"
 #include "engine/gpu/device_executor.h"
+#include "engine/gpu/node_board.h"
 #include "engine/gpu/plan_choice.h"
 #include "engine/gpu/plan_memory.h"
 #include "engine/gpu/stream_path.h"
@@ -55,7 +60,8 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   static KernelReach reach_of(int ranks, uint32_t blocks, bool one_process, uint32_t set = 0);
 
   /// Of rank `rank` of `ranks`. Errors: unsupported, unhandled_cuda_error, out_of_memory.
-  static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, int rank, int ranks);
+  static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
+                                                  int rank, int ranks);
   ~PlanPath() override;
 
   Result<Offer> offer();
@@ -66,6 +72,7 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
 
   Result<uint64_t> arrive(const Operation& op, const std::shared_ptr<const Served>& served) override;
   Status leave(uint64_t) override { return {}; }
+  bool may_take_memory(const Served& served) const override;
   bool has_begun(uint64_t epoch) const override;
   Result<bool> has_ended(uint64_t epoch) override;
   std::string holds_up(uint64_t epoch) const override;
@@ -81,10 +88,17 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   void outlive() override;
 
  private:
-  PlanPath(DeviceExecutor& executor, int rank, int ranks, std::shared_ptr<PlanMemory> memory, uint32_t set)
-      : executor_(executor), rank_(rank), ranks_(ranks), memory_(std::move(memory)), set_(set) {}
-  static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, int rank, int ranks,
-                                                  std::shared_ptr<PlanMemory> memory, uint32_t set);
+  PlanPath(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board, int rank, int ranks,
+           std::shared_ptr<PlanMemory> memory, uint32_t set)
+      : executor_(executor),
+        board_(std::move(board)),
+        rank_(rank),
+        ranks_(ranks),
+        memory_(std::move(memory)),
+        set_(set) {}
+  static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
+                                                  int rank, int ranks, std::shared_ptr<PlanMemory> memory,
+                                                  uint32_t set);
   bool is_captured() const { return set_ > 0; }
   struct Kernel final : Served {
     cuda::PlanProgram program;
@@ -98,6 +112,7 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   std::shared_ptr<Served> make(const plan::Request& request, bool scaled,
                                const Prices& prices) const override;
   void set_call(const StreamCall& call);
+  Status fetch_scalar(const Call& call);
   Status expose(const Call& call, const Kernel& kernel, Staged (&staged)[2]);
   Result<bool> is_reached(const void* buffer) const;
   Result<std::byte*> staging_for(int space, uint64_t bytes);
@@ -106,6 +121,7 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   Status follow_last(cuda::StreamHandle* stream);
 
   DeviceExecutor& executor_;
+  const std::shared_ptr<NodeBoard> board_;
   const int rank_, ranks_;
   const std::shared_ptr<PlanMemory> memory_;
   const uint32_t set_;  // of the memory

@@ -68,6 +68,8 @@ class StreamPath {
   /// come the begins of other calls of a group.
   virtual Result<uint64_t> arrive(const Operation& op, const std::shared_ptr<const Served>& served) = 0;
   virtual Status leave(uint64_t epoch) = 0;
+  /// Whether a rank may have to ask the driver for memory, at the first such call.
+  virtual bool may_take_memory(const Served&) const { return false; }
   /// Whether the stream has come to it.
   virtual bool has_begun(uint64_t epoch) const = 0;
   /// Whether it has been done. Errors: timeout, where the stream itself has waited too long; remote_error.

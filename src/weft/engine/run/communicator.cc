@@ -339,6 +339,7 @@ Status Communicator::finalize() {
     wait_for_kernels(lock, *captures_, finalized_by_ns_);
     captures_->close();
     wait_for_kernels(lock, *captures_, finalized_by_ns_);  // of a launch that began meanwhile
+    captures_->check();
   }
   return failure();
 }
@@ -372,8 +373,7 @@ void Communicator::abort(std::string_view reason) {
 Status Communicator::health() {
   const Lock lock = context_->lock();
   if (failure().ok() && !context_->sleepers().any_waiting()) context_->turn();
-  if (failure().ok() && captures_)
-    if (const Status on_paths = captures_->check_paths(); !on_paths) fail(on_paths, true);
+  if (captures_) captures_->check();
   return failure();
 }
 

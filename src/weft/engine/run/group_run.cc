@@ -126,12 +126,13 @@ Status run_group(std::vector<GroupCall>& calls) {
       continue;
     }
     const Lock lock = comm->context().lock();
+    if (comm->captures()) comm->captures()->check();
     if (!comm->failure().ok()) {  // only now
       note(comm->failure());
       continue;
     }
     Operation* op = plan.call.on_device ? enroll_on_path(*comm, plan.call) : nullptr;
-    const bool first_use = plan.call.on_device && !op && may_call_driver(*comm, plan.call);
+    const bool first_use = plan.call.on_device && may_call_driver(*comm, plan.call, op);
     if (!op) op = comm->enroll(plan.call, plan.tables);
     if (op->device) {
       // A stream may not wait for one of a group before it has told of all: they may need each other.
