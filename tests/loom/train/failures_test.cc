@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "engine/arena.h"
+#include "engine/rank_device.h"
 #include "loom/dataset.h"
 #include "loom/model.h"
 #include "train/runs.h"
@@ -180,7 +181,9 @@ TEST_F(Failures, SizesThatNoMachineHasAreRefusedWithABound) {
 TEST_F(Failures, AnArenaThatNoMachineHasIsRefusedBeforeItIsTouched) {
   const Result<engine::Groups> groups = engine::Groups::create(nullptr, {}, false);
   LOOM_ASSERT_OK(groups);
-  EXPECT_TRUE(fails_with(engine::Arena::create(int64_t{1} << 50, *groups), Code::out_of_memory,
+  const auto device = engine::RankDevice::create({}, false);
+  LOOM_ASSERT_OK(device);
+  EXPECT_TRUE(fails_with(engine::Arena::create(int64_t{1} << 50, *groups, **device), Code::out_of_memory,
                          "a rank needs 1073741825 MiB for its arena, "));
 }
 
