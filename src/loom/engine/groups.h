@@ -55,7 +55,6 @@ class Groups {
   weftComm_t world() const { return world_; }
   weftComm_t of(program::GroupKind kind) const { return groups_[static_cast<int>(kind)]; }
   weftComm_t partition() const { return of(program::GroupKind::partition); }
-  weftComm_t replication() const { return of(program::GroupKind::replication); }
   weftComm_t tensor() const { return of(program::GroupKind::tensor); }
   /// Ranks of it are stages.
   weftComm_t pipeline() const { return of(program::GroupKind::pipeline); }

@@ -213,7 +213,7 @@ Status measure_links(const program::Job& job, const engine::Groups& groups, prog
   const auto part = [&](size_t some) {
     return static_cast<double>(some) / static_cast<double>(job.shard(job.held_units()[0]));
   };
-  if (groups.replication() != nullptr) {
+  if (groups.of(program::GroupKind::replication) != nullptr) {
     const double bytes = part(kShard) * simulated_bytes(job, program::Op::all_reduce, node, 0);
     LOOM_TRY(collective(GroupKind::replication, bytes, kShard, 2));
   }

@@ -32,6 +32,85 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+/// config.json, with the names of the dataset's labels and the ids of what begins and ends texts.
+format::Json model_config(const model::ModelSpec& spec, const format::Json& origin, const Data& data) {
+  format::Json config = model::config_of(spec);
+  if (!data.labels.empty()) model::set_label_names(data.labels, config);
+  set_token_ids(origin, *data.tokenizer, config);
+  return config;
+}
+
+/// That a checkpoint is of this model and of tokens that mean the same: as many elements prove neither.
+Status check_goes_on(const format::Json& manifest, const format::Json& own_config, const Data& data,
+                     const std::string& folder) {
+  const std::string key = text::tokenizer_key(*data.tokenizer);
+  if (manifest.contains("tokenizer") && manifest["tokenizer"] != key)
+    return fail(
+        Code::invalid_argument,
+        "the checkpoint was trained on tokens of another tokenizer than those of {} ({}): give it data "
+        "that `loom tokenize --tokenizer` has made with the tokenizer of that run's model, or name "
+        "another run.out",
+        folder, data.tokenizer->description());
+  if (!manifest.contains("model")) return {};
+  const Result<model::ModelSpec> stored = model::spec_from_config(manifest["model"]);
+  LOOM_TRY(stored.status());
+  // Through config.json as well, which does not have everything.
+  const Result<model::ModelSpec> own = model::spec_from_config(own_config);
+  LOOM_TRY(own.status());
+  const std::string difference = model::difference(*stored, *own);
+  if (difference.empty()) return {};
+  return fail(
+      Code::invalid_data,
+      "the checkpoint is of another model: it has {}; give the config the checkpoint's, or name another "
+      "run.out",
+      difference);
+}
+
+/// Where the ranks' CPUs round differently.
+Status note_instructions(const Config& config, weftComm_t world, std::vector<std::string>& notes) {
+  const ops::Instructions computes_with =
+      program::with_type(precision_of(config), []<typename T>(T) { return ops::instructions<T>(); });
+  const Result<std::string> mixed = same_instructions(computes_with, config.parallel.strict, world);
+  LOOM_TRY(mixed.status());
+  if (!mixed->empty()) notes.push_back(*mixed);
+  return {};
+}
+
+Result<program::Job> make_job(const Config& config, const model::ModelSpec& spec, int ranks,
+                              const std::vector<engine::UnitProfile>& profiles, const Devices& devices) {
+  const program::MeasuredUnits measured = engine::measures_of(profiles);
+  return devices.gpu < 0 ? job_of(config, spec, ranks, measured)
+                         : job_on_gpus(config, spec, ranks, measured, devices.memory_bytes);
+}
+
+Status make_groups(const program::Job& job, weftComm_t world, int gpu, std::optional<engine::Groups>& into) {
+  into.reset();
+  Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict, gpu);
+  LOOM_TRY(groups.status());
+  into.emplace(groups.take());
+  return {};
+}
+
+/// A skipped step takes its batch and nothing else: the schedule and the moments go on where they were, as
+/// they do with SMP.
+engine::StepSettings settings_of_step(const Config& config, const LossScaler& loss_scaler, int64_t step,
+                                      int64_t moments_begin) {
+  const Config::Optimizer& o = config.optimizer;
+  const int64_t skipped = loss_scaler.skipped();
+  engine::StepSettings settings;
+  settings.step = static_cast<uint32_t>(step);
+  settings.seed = static_cast<uint64_t>(config.run.seed);
+  settings.optimizer.learning_rate = static_cast<float>(learning_rate(config, step - skipped));
+  settings.optimizer.beta1 = static_cast<float>(o.beta1);
+  settings.optimizer.beta2 = static_cast<float>(o.beta2);
+  settings.optimizer.epsilon = static_cast<float>(o.epsilon);
+  settings.optimizer.weight_decay = static_cast<float>(o.weight_decay);
+  settings.clip_norm = static_cast<float>(o.clip_norm);
+  settings.uncounted = static_cast<uint32_t>(skipped + moments_begin);
+  settings.loss_scale = loss_scaler.scale();
+  return settings;
+}
+
 }  // namespace
 
 /// What a rank can find wrong by itself: a folder that is not there on its node, for one.
@@ -60,31 +139,6 @@ Result<model::ModelSpec> Trainer::open() {
   return spec;
 }
 
-/// That a checkpoint is of this model and of tokens that mean the same: as many elements prove neither.
-Status Trainer::check_goes_on(const format::Json& manifest) const {
-  const std::string key = text::tokenizer_key(*data_.tokenizer);
-  if (manifest.contains("tokenizer") && manifest["tokenizer"] != key)
-    return fail(
-        Code::invalid_argument,
-        "the checkpoint was trained on tokens of another tokenizer than those of {} ({}): give it data "
-        "that `loom tokenize --tokenizer` has made with the tokenizer of that run's model, or name "
-        "another run.out",
-        config_.data.folder, data_.tokenizer->description());
-  if (!manifest.contains("model")) return {};
-  const Result<model::ModelSpec> stored = model::spec_from_config(manifest["model"]);
-  LOOM_TRY(stored.status());
-  // Through config.json as well, which does not have everything.
-  const Result<model::ModelSpec> own = model::spec_from_config(model_config());
-  LOOM_TRY(own.status());
-  const std::string difference = model::difference(*stored, *own);
-  if (difference.empty()) return {};
-  return fail(
-      Code::invalid_data,
-      "the checkpoint is of another model: it has {}; give the config the checkpoint's, or name another "
-      "run.out",
-      difference);
-}
-
 Status Trainer::place_in_data(const format::Json& manifest, int64_t step, bool own_run) {
   const Result<Position> stored = position_of(manifest, step);
   LOOM_TRY(stored.status());
@@ -106,7 +160,8 @@ Result<std::optional<StoredState>> Trainer::state_to_begin_with() {
   LOOM_TRY(*folder == config_.run.resume_from ? state.status().in("run.resume_from") : state.status());
   const Result<int64_t> step = format::required<int64_t>(state->manifest, "step");
   LOOM_TRY(step.status().in(*folder));
-  LOOM_TRY(check_goes_on(state->manifest).in(*folder));
+  LOOM_TRY(check_goes_on(state->manifest, model_config(spec_, origin_, data_), data_, config_.data.folder)
+               .in(*folder));
   if (state->manifest.contains("model"))
     LOOM_TRY(take_classes(state->manifest["model"], data_.labels).in(*folder));
   start_.beginning = {*step, *folder, state->manifest.dump()};
@@ -151,31 +206,7 @@ Status Trainer::find_devices(weftComm_t world) {
     });
     return {};
   }
-  return note_instructions(world);
-}
-
-/// Where the ranks' CPUs round differently.
-Status Trainer::note_instructions(weftComm_t world) {
-  const ops::Instructions computes_with =
-      program::with_type(precision_of(config_), []<typename T>(T) { return ops::instructions<T>(); });
-  const Result<std::string> mixed = same_instructions(computes_with, config_.parallel.strict, world);
-  LOOM_TRY(mixed.status());
-  if (!mixed->empty()) notes_.push_back(*mixed);
-  return {};
-}
-
-Result<program::Job> Trainer::make_job(const model::ModelSpec& spec, int ranks) const {
-  const program::MeasuredUnits measured = engine::measures_of(findings_.profiles);
-  return devices_.gpu < 0 ? job_of(config_, spec, ranks, measured)
-                          : job_on_gpus(config_, spec, ranks, measured, devices_.memory_bytes);
-}
-
-Status Trainer::make_groups(const program::Job& job, weftComm_t world) {
-  groups_.reset();
-  Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict, devices_.gpu);
-  LOOM_TRY(groups.status());
-  groups_.emplace(groups.take());
-  return {};
+  return note_instructions(config_, world, notes_);
 }
 
 /// With parallel.device auto, CPUs do what the engine cannot do on GPUs. All ranks turn to CPUs, or none: not
@@ -193,8 +224,8 @@ Status Trainer::make_engine(const program::Job& job, weftComm_t world) {
     notes_.push_back("all ranks compute on CPUs: " + made.message());
     devices_ = {};
     memory_.watch(resident_bytes);
-    LOOM_TRY(note_instructions(world));
-    LOOM_TRY(make_groups(job, world));
+    LOOM_TRY(note_instructions(config_, world, notes_));
+    LOOM_TRY(make_groups(job, world, devices_.gpu, groups_));
     return make_engine(job, world);
   }
   LOOM_TRY(made);
@@ -213,9 +244,10 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   int ranks = 1;
   if (world != nullptr) LOOM_TRY_WEFT(weftCommCount(world, &ranks));
   LOOM_TRY(trainer->measure_units(*spec, ranks, world));
-  const Result<program::Job> job = trainer->make_job(*spec, ranks);
+  const Result<program::Job> job =
+      make_job(config, *spec, ranks, trainer->findings_.profiles, trainer->devices_);
   LOOM_TRY(job.status());
-  LOOM_TRY(trainer->make_groups(*job, world));
+  LOOM_TRY(make_groups(*job, world, trainer->devices_.gpu, trainer->groups_));
   trainer->spec_ = job->spec;
   Result<RunFolder> folder = RunFolder::open(config.run, *trainer->groups_, trainer->notes_);
   LOOM_TRY(folder.status());
@@ -315,32 +347,13 @@ Status Trainer::read_batch(const text::BatchSource& batches, int64_t step) {
   return {};
 }
 
-/// A skipped step takes its batch and nothing else: the schedule and the moments go on where they were, as
-/// they do with SMP.
-engine::StepSettings Trainer::settings_of_step() const {
-  const Config::Optimizer& o = config_.optimizer;
-  const int64_t skipped = loss_scaler_.skipped();
-  engine::StepSettings settings;
-  settings.step = static_cast<uint32_t>(progress_.next_step);
-  settings.seed = static_cast<uint64_t>(config_.run.seed);
-  settings.optimizer.learning_rate =
-      static_cast<float>(learning_rate(config_, progress_.next_step - skipped));
-  settings.optimizer.beta1 = static_cast<float>(o.beta1);
-  settings.optimizer.beta2 = static_cast<float>(o.beta2);
-  settings.optimizer.epsilon = static_cast<float>(o.epsilon);
-  settings.optimizer.weight_decay = static_cast<float>(o.weight_decay);
-  settings.clip_norm = static_cast<float>(o.clip_norm);
-  settings.uncounted = static_cast<uint32_t>(skipped + progress_.moments_begin);
-  settings.loss_scale = loss_scaler_.scale();
-  settings.stop = &stop_;
-  return settings;
-}
-
 Result<StepRecord> Trainer::step() {
   const auto begin = Clock::now();
   LOOM_TRY(read_batch(*data_.train, progress_.next_step));
   const double data_seconds = seconds_since(begin);
-  const engine::StepSettings settings = settings_of_step();
+  engine::StepSettings settings =
+      settings_of_step(config_, loss_scaler_, progress_.next_step, progress_.moments_begin);
+  settings.stop = &stop_;
   const Result<engine::StepResult> result = engine_->step(settings);
   if (!result.ok()) return folder_->with_way_back(result.status());
   LOOM_TRY(folder_->with_way_back(loss_scaler_.update(progress_.next_step, result->loss, result->skipped)));
@@ -430,7 +443,7 @@ format::Json Trainer::manifest() const {
   const Position position{progress_.from_sequence + (progress_.next_step - progress_.from_step) * batch,
                           batch, config_.data.sequence_length, config_.run.seed, dataset_key(*data_.train)};
   format::Json manifest = {{"config", to_json(config_)},
-                           {"model", model_config()},
+                           {"model", model_config(spec_, origin_, data_)},
                            {"tokenizer", text::tokenizer_key(*data_.tokenizer)},
                            {"data", position.to_json()}};
   if (loss_scaler_.scales() || loss_scaler_.skipped() > 0) manifest[kLossScale] = loss_scaler_.to_json();
@@ -469,14 +482,8 @@ Status Trainer::save_model_in(const std::string& folder) {
   LOOM_TRY(engine_->save_model(folder));
   LOOM_TRY(memory_.look(Moment::model, *groups_));
   // What the engine knows nothing of.
-  return groups_->agree(groups_->rank() == 0 ? format::write_config(folder, model_config()) : Status());
-}
-
-format::Json Trainer::model_config() const {
-  format::Json config = model::config_of(spec_);
-  if (!data_.labels.empty()) model::set_label_names(data_.labels, config);
-  set_token_ids(origin_, *data_.tokenizer, config);
-  return config;
+  return groups_->agree(
+      groups_->rank() == 0 ? format::write_config(folder, model_config(spec_, origin_, data_)) : Status());
 }
 
 Status Trainer::run(const std::function<void(const StepRecord&)>& tell, const std::function<bool()>& stop) {

@@ -95,12 +95,8 @@ class Trainer {
       : config_(config), loss_scaler_(config.loss_scale, config.parallel.precision == "fp16") {}
   Result<model::ModelSpec> open();
   Status find_devices(weftComm_t world);
-  Status note_instructions(weftComm_t world);
   Status measure_units(const model::ModelSpec& spec, int ranks, weftComm_t world);
-  Result<program::Job> make_job(const model::ModelSpec& spec, int ranks) const;
-  Status make_groups(const program::Job& job, weftComm_t world);
   Status make_engine(const program::Job& job, weftComm_t world);
-  Status check_goes_on(const format::Json& manifest) const;
   Status place_in_data(const format::Json& manifest, int64_t step, bool own_run);
   Status find_beginning();
   Status measure_machine(const program::Job& job);
@@ -111,10 +107,7 @@ class Trainer {
   Result<std::optional<StoredState>> state_to_begin_with();
   format::Json manifest() const;
   Status save_model_in(const std::string& folder);
-  /// config.json, with the names of the dataset's labels and the ids of what begins and ends texts.
-  format::Json model_config() const;
   Status read_batch(const text::BatchSource& batches, int64_t step);
-  engine::StepSettings settings_of_step() const;
   /// Of the step that was done last.
   Status gather_trace();
 

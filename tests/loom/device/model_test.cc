@@ -1,7 +1,7 @@
 // Models of every family on the fake driver: forward, loss and backward of one rank and of tensor ranks,
 // beside the CPU's. A device address faults on a CPU, so no step's array is touched by the host.
 #include "device/cuda/operators.h"
-#include "loom/device/gpu_place.h"
+#include "loom/device/gpu_setting.h"
 #include "model/family_specs.h"
 #include "model/split_model.h"
 #include "ops/arrays.h"
@@ -61,7 +61,7 @@ template <typename T>
 class GpuModels : public OnGpuTable {
  protected:
   std::unique_ptr<SplitModel<T>> model_of(const Job& job, int degree, bool divides,
-                                          std::shared_ptr<Place<T>> place) {
+                                          std::shared_ptr<Setting<T>> place) {
     auto model = std::make_unique<SplitModel<T>>(job.spec, degree, divides, std::move(place));
     Workers workers(1);
     for (const model::Unit& unit : model->units()) {
@@ -93,8 +93,8 @@ class GpuModels : public OnGpuTable {
     SCOPED_TRACE(fmt::format("{}, {}, {} ranks{}", model::family_name(job.spec.family),
                              model::task_name(job.spec.task), degree, divides ? ", rows divided" : ""));
     LOOM_ASSERT_OK(job.spec.check());
-    const auto cpu = model_of(job, degree, divides, std::make_shared<CpuPlace<T>>()),
-               gpu = model_of(job, degree, divides, std::make_shared<GpuPlace<T>>(*device, *queue, *compute));
+    const auto cpu = model_of(job, degree, divides, std::make_shared<CpuSetting<T>>()),
+               gpu = model_of(job, degree, divides, std::make_shared<GpuSetting<T>>(*device, *queue, *compute));
     const double wanted = cpu->step(job.token, job.target, kBatch, job.targets);
     EXPECT_NEAR(gpu->step(job.token, job.target, kBatch, job.targets), wanted, kClose<T> * wanted);
     expect_close(*gpu, *cpu);
@@ -149,7 +149,7 @@ TYPED_TEST(GpuModels, GiveTheSameBitsTwice) {
   Doubles first;
   for (int run = 0; run < 2; ++run) {
     const auto gpu = this->model_of(
-        job, 1, false, std::make_shared<GpuPlace<TypeParam>>(*this->device, *this->queue, *this->compute));
+        job, 1, false, std::make_shared<GpuSetting<TypeParam>>(*this->device, *this->queue, *this->compute));
     gpu->step(job.token, job.target, kBatch, job.targets);
     Doubles all;
     for (const model::Unit& unit : gpu->units()) {

@@ -2,7 +2,7 @@
 // cuBLASLt.
 #include "device/cuda/operators.h"
 
-#include "loom/device/gpu_place.h"
+#include "loom/device/gpu_setting.h"
 #include "ops/arrays.h"
 #include "support.h"
 

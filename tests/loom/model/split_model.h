@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "model/place.h"
+#include "model/setting.h"
 #include "model/sequence_parallel.h"
 #include "model/split.h"
 #include "model/whole_model.h"
@@ -20,7 +20,7 @@ class SplitModel {
   using A = acc_t<T>;
 
   SplitModel(const model::ModelSpec& spec, int degree, bool divides_rows,
-             std::shared_ptr<Place<T>> place = std::make_shared<CpuPlace<T>>())
+             std::shared_ptr<Setting<T>> place = std::make_shared<CpuSetting<T>>())
       : spec_(spec), degree_(degree), divides_rows_(divides_rows), place_(std::move(place)) {
     whole_ = model::units_of(spec);
     for (int r = 0; r < degree; ++r) {
@@ -284,7 +284,7 @@ class SplitModel {
   model::ModelSpec spec_;
   int degree_;
   bool divides_rows_;
-  std::shared_ptr<Place<T>> place_;
+  std::shared_ptr<Setting<T>> place_;
   model::Pass pass_;
   std::vector<int32_t> tokens_, targets_;
   int32_t *token_ = nullptr, *target_ = nullptr;  // the same, where the steps run

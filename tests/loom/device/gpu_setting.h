@@ -8,7 +8,7 @@
 #include "device/cuda/operators.h"
 #include "loom/device/emulated_kernels.h"
 #include "loom/device/fakes.h"
-#include "model/place.h"
+#include "model/setting.h"
 
 namespace loom::testing {
 
@@ -38,9 +38,9 @@ class OnGpuTable : public OnFakeDevice {
 
 /// Device memory, which is NaN until it is written.
 template <typename T>
-class GpuPlace final : public Place<T> {
+class GpuSetting final : public Setting<T> {
  public:
-  GpuPlace(cuda::Device& device, device::Queue& queue, cuda::Compute& compute)
+  GpuSetting(cuda::Device& device, device::Queue& queue, cuda::Compute& compute)
       : device_(device), queue_(queue), compute_(compute) {}
   device::Context context() override { return compute_; }
   const ops::Operators<T>& table() const override { return cuda::operators<T>(); }

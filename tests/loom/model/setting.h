@@ -1,4 +1,4 @@
-// Place: where the arrays of a test's model lie, and with what its steps run. The CPU's is here; the GPU's is
+// Setting: where the arrays of a test's model lie, and with what its steps run. The CPU's is here; the GPU's is
 // beside the tests of devices.
 #pragma once
 
@@ -12,9 +12,9 @@
 namespace loom::testing {
 
 template <typename T>
-class Place {
+class Setting {
  public:
-  virtual ~Place() = default;
+  virtual ~Setting() = default;
   virtual device::Context context() = 0;
   virtual const ops::Operators<T>& table() const = 0;
   /// Whether shapes must not depend on the batch: BatchLayout's `fixed`.
@@ -40,7 +40,7 @@ class Place {
 };
 
 template <typename T>
-class CpuPlace final : public Place<T> {
+class CpuSetting final : public Setting<T> {
  public:
   device::Context context() override { return workers_; }
   const ops::Operators<T>& table() const override { return ops::operators<T>(); }
