@@ -37,6 +37,7 @@ std::vector<Allocations> allocations_of(const program::Job& job, int threads, in
         const Allocations counted = AllocationCounter::end();
         if (step >= from) counts.push_back(counted);
       }
+      together.arrive_and_wait();  // the last step counts nothing of another rank's end
       LOOM_ASSERT_OK(result);
     }
   });

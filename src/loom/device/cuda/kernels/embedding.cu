@@ -17,7 +17,8 @@ LOOM_KERNEL(loom_place_rows, TokenOrderArguments, kTileRows) { place_rows(argume
 #define LOOM_EMBEDDING(name, T)                                                                        \
   LOOM_KERNEL(loom_embedding_##name, EmbeddingArguments<T>, kElementThreads) { embedding(arguments); } \
   LOOM_KERNEL(loom_position_##name, PositionArguments<T>, kElementThreads) { position(arguments); }    \
-  LOOM_KERNEL(loom_embedding_gradient_##name, EmbeddingGradientArguments<T>, kElementThreads) {        \
+  /* Four blocks a multiprocessor: left to itself, ptxas aims at eight and spills on sm_100. */        \
+  LOOM_KERNEL(loom_embedding_gradient_##name, EmbeddingGradientArguments<T>, kElementThreads, 4) {     \
     embedding_gradient(arguments);                                                                     \
   }                                                                                                    \
   LOOM_KERNEL(loom_embedding_gradient_runs_##name, EmbeddingGradientArguments<T>, kElementThreads) {   \
