@@ -110,17 +110,31 @@ TEST_F(Transfers, EndAfterTheirCopies) {
   EXPECT_TRUE(queue->drain().ok());
 }
 
-TEST_F(Transfers, EndAfterTheirCopiesOnTheHostToo) {
+TEST_F(Transfers, OnTheHostGiveTheMemoryItselfWhenTheQueueIsDone) {
   device::Host host(device::Host::Queues::on_threads);
   const auto host_queue = host.make_queue().take();
   const device::Memory memory = host.allocate(128).take();
-  std::atomic<bool> is_held{true};
-  static_cast<device::HostQueue&>(*host_queue).run([&] {
-    while (is_held.load()) std::this_thread::yield();
+  Transfer transfer = Transfer::create(host, *host_queue, 64).take();
+  std::atomic<bool> is_done{false};
+  const auto begin_work = [&] {
+    is_done.store(false);
+    static_cast<device::HostQueue&>(*host_queue).run([&] {
+      std::this_thread::yield();
+      is_done.store(true);
+      return Status();
+    });
+  };
+  const auto is_all = [&](int64_t offset, auto piece) {
+    EXPECT_TRUE(is_done.load());
+    EXPECT_EQ(offset, 0);
+    EXPECT_EQ(piece.data(), memory.data());
+    EXPECT_EQ(piece.size(), 128u);
     return Status();
-  });
-  EXPECT_TRUE(ends_after_its_copies(host, *host_queue, memory, [&] { is_held.store(false); }));
-  EXPECT_TRUE(host_queue->drain().ok());
+  };
+  begin_work();
+  EXPECT_TRUE(transfer.upload(memory.data(), 128, is_all).ok());
+  begin_work();
+  EXPECT_TRUE(transfer.download(memory.data(), 128, is_all).ok());
 }
 
 TEST_F(Transfers, WhatASourceOrASinkSaysEndsThem) {
