@@ -20,7 +20,7 @@ add_library(loom::loom ALIAS loom_shared)
 set(LOOM_MERGED ${CMAKE_CURRENT_BINARY_DIR}/loom_merged.o)
 add_custom_command(
   OUTPUT ${LOOM_MERGED}
-  COMMAND ${WEFT_MERGE} ${LOOM_MERGED} _ZN4loom* _ZNK4loom* -- --whole-archive $<TARGET_FILE:loom>
+  COMMAND ${WEFT_MERGE} ${LOOM_MERGED} _ZN4loom* _ZNK4loom* _ZTIN4loom* _ZTSN4loom* _ZTVN4loom* -- --whole-archive $<TARGET_FILE:loom>
   DEPENDS loom $<TARGET_FILE:loom>
   VERBATIM)
 set_source_files_properties(${LOOM_MERGED} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
