@@ -11,6 +11,7 @@
 #include <ucontext.h>
 #endif
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -84,7 +85,14 @@ Fiber::Fiber(void (*function)()) : function_(function) {
 #endif
 }
 
-Fiber::~Fiber() { ::munmap(memory_, kGuardBytes + kStackBytes); }
+Fiber::~Fiber() {
+#if defined(__SANITIZE_ADDRESS__)
+  // The sanitizer does not see munmap(): marks of dead variables would stay for the next mapping at this
+  // address.
+  __asan_unpoison_memory_region(memory_, kGuardBytes + kStackBytes);
+#endif
+  ::munmap(memory_, kGuardBytes + kStackBytes);
+}
 
 void Fiber::begin() {
 #if defined(__SANITIZE_ADDRESS__)
