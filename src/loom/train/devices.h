@@ -42,9 +42,4 @@ Result<Devices> choose_devices(const Config& config, weftComm_t comm);
 /// The choice itself, of what all ranks have told; `rank` is this one. `device` stays empty.
 Result<Devices> devices_of(const Config& config, std::span<const ToldGpu> told, int rank);
 
-/// The job, on devices of which a rank may take `memory_bytes` for its arena. Errors: those of job_of();
-/// out_of_memory says what would fit.
-Result<program::Job> job_on_gpus(const Config& config, const model::ModelSpec& spec, int ranks,
-                                 const program::MeasuredUnits& measured, int64_t memory_bytes);
-
 }  // namespace loom::train

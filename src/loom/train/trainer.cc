@@ -13,6 +13,7 @@
 #include "text/same_tokenizer.h"
 #include "text/tokenizer.h"
 #include "train/classes.h"
+#include "train/gpu_memory.h"
 #include "train/machine.h"
 #include "train/rate_cache.h"
 #include "train/threads.h"
