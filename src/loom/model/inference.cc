@@ -76,6 +76,7 @@ void Inference::prepare(int64_t batch, int64_t tokens) {
   pass_.tokens = tokens;
   const RecipeSizes sizes = sizes_for<float>(Share::whole(spec_), batch, tokens);
   recipes_.emplace(spec_, sizes);
+  layout_.emplace(spec_, sizes);
   const BufferSizes bytes = buffer_sizes(spec_, sizes, *recipes_);
   x_.resize(static_cast<size_t>(batch * tokens * spec_.width));
   y_.resize(x_.size());
@@ -93,10 +94,8 @@ void Inference::run_unit(const Unit& unit, const Recipe& recipe, Bound<float>& b
 }
 
 void Inference::derive(int64_t only_row) {
-  const RecipeSizes sizes = sizes_for<float>(Share::whole(spec_), pass_.batch, pass_.tokens);
-  const BatchLayout layout(spec_, sizes);
-  arrays_.resize(static_cast<size_t>(layout.bytes()));
-  pass_.arrays = layout.fill(token_.data(), nullptr, only_row, arrays_.data(), arrays_.data());
+  arrays_.resize(static_cast<size_t>(layout_->bytes()));
+  pass_.arrays = layout_->fill(token_.data(), nullptr, only_row, arrays_.data(), arrays_.data());
 }
 
 void Inference::run(std::span<const int32_t> token, int64_t batch, int64_t tokens) {
@@ -144,6 +143,7 @@ Result<std::vector<float>> Inference::classify(std::span<const int32_t> token, i
   LOOM_TRY(check_memory("the activations of so many texts at a time",
                         2.0 * static_cast<double>(batch * tokens * spec_.width) * sizeof(float) +
                             static_cast<double>(sizes.saved) + static_cast<double>(sizes.workspace)));
+  if (spec_.padding != padding) recipes_.reset();  // prepare() makes the layout anew
   spec_.padding = padding;
   pass_.past = nullptr;
   pass_.first_token = 0;

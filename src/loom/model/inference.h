@@ -60,7 +60,8 @@ class Inference {
   std::vector<std::vector<float>> parameters_;
   std::unique_ptr<Workers> workers_;
   Runner<float> runner_;
-  std::optional<Recipes> recipes_;  // of the pass's batch and tokens
+  std::optional<Recipes> recipes_;     // of the pass's batch and tokens
+  std::optional<BatchLayout> layout_;  // the same, and of the spec's padding
   Pass pass_;
   std::vector<float> x_, y_;
   std::vector<std::byte> saved_, workspace_, past_;
