@@ -1,11 +1,17 @@
-# Tests are many small files, each of which takes longer to read its headers than to compile. So eight are compiled as one.
-# Whoever edits tests builds quicker with -DWEFT_TOGETHER=OFF, which compiles each alone.
-option(WEFT_TOGETHER "Compile eight files of tests at a time" ON)
+# Most files take longer to read their headers than to compile. So eight are compiled as one.
+# Whoever edits builds quicker with -DWEFT_TOGETHER=OFF, which compiles each alone.
+option(WEFT_TOGETHER "Compile eight files at a time" ON)
 
-# Files that are compiled alone, because they replace malloc. Where names of two files would clash, a file has a namespace of its own.
-set(WEFT_ALONE api/allocation_test.cc loom/engine/allocation_test.cc)
+# Files that are compiled alone. Two tests replace malloc. Each algorithm and each family says the same of itself, by the same names.
+# The others have names in common with their neighbours; a test that has is in a namespace of its own instead.
+set(WEFT_ALONE tests/api/allocation_test.cc tests/loom/engine/allocation_test.cc
+  src/weft/plan/ src/loom/model/families/
+  src/loom/device/cuda/ src/loom/program/partition_interleaved.cc src/loom/program/verify_steps.cc src/loom/text/bpe.cc
+  src/loom/train/kernel_rates.cc src/loom/train/trace.cc)
+list(JOIN WEFT_ALONE "|" WEFT_ALONE)
 
-# compile_together(target): for the directory that adds the target, when it has all its sources.
+# compile_together(target): for the directory that adds the target, when it has all its sources. What tests share is compiled
+# alone, and so are files with flags of their own.
 function(compile_together target)
   if(NOT WEFT_TOGETHER)
     return()
@@ -15,8 +21,8 @@ function(compile_together target)
   get_target_property(folder ${target} SOURCE_DIR)
   foreach(source ${sources})
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${folder} NORMALIZE OUTPUT_VARIABLE path)
-    cmake_path(RELATIVE_PATH path BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/tests OUTPUT_VARIABLE name)
-    if(name IN_LIST WEFT_ALONE OR NOT name MATCHES "_test[.]cc$")
+    cmake_path(RELATIVE_PATH path BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE name)
+    if(name MATCHES "^(${WEFT_ALONE})" OR NOT name MATCHES "^src/|_test[.]cc$")
       set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   endforeach()

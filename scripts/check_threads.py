@@ -54,19 +54,27 @@ class Includes:
         return self.known[path]
 
 
+def united(file):
+    """The sources of a file that is compiled: those that it includes if CMake wrote it (cmake/together.cmake), else itself."""
+    if file.parent.name != "Unity":
+        return [file]
+    return [Path(name).resolve() for name in re.findall(r'^#include "([^"]+)"', file.read_text(encoding="utf-8"), re.MULTILINE)]
+
+
 def sources(build, parts):
     """(file, flags without the file, folder) of what has to be checked."""
     root = Path(__file__).resolve().parent.parent / "src"
     includes = Includes()
     chosen = {}
     for entry in json.loads((build / "compile_commands.json").read_text(encoding="utf-8")):
-        file = Path(entry["directory"], entry["file"]).resolve()
-        if root not in file.parents or file.suffix != ".cc" or (parts and not any(part in str(file) for part in parts)):
-            continue
-        flags = [word for word in flags_of(entry["command"]) if Path(entry["directory"], word).resolve() != file]
+        compiled = Path(entry["directory"], entry["file"]).resolve()
+        flags = [word for word in flags_of(entry["command"]) if Path(entry["directory"], word).resolve() != compiled]
         folders = [Path(word[2:]) for word in flags if word.startswith("-I")]
-        if includes.annotated(file, folders):
-            chosen.setdefault(file, (flags, entry["directory"]))
+        for file in united(compiled):
+            if root not in file.parents or file.suffix != ".cc" or (parts and not any(part in str(file) for part in parts)):
+                continue
+            if includes.annotated(file, folders):
+                chosen.setdefault(file, (flags, entry["directory"]))
     return chosen
 
 

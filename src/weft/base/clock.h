@@ -56,6 +56,7 @@ inline uint64_t ticks() {
 /// The CLOCK_MONOTONIC time at which ticks() had the value `t`; from a calibration that gets better with
 /// time.
 int64_t ticks_to_ns(uint64_t t);
+inline double ticks_to_us(uint64_t t) { return static_cast<double>(ticks_to_ns(t)) / 1e3; }
 
 /// One turn of a spin loop: tells the core that we wait.
 inline void cpu_relax() {

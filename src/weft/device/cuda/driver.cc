@@ -153,22 +153,22 @@ Status load(Driver& d) {
   return {};
 }
 
-struct Loaded {
+struct LoadedDriver {
   Driver driver{};
   Status status;
-  Loaded() : status(load(driver)) {}
+  LoadedDriver() : status(load(driver)) {}
 };
 
 /// Never destroyed: progress threads may still use it while the process exits.
-const Loaded& loaded() {
-  static const Loaded* const instance = new Loaded;
+const LoadedDriver& loaded_driver() {
+  static const LoadedDriver* const instance = new LoadedDriver;
   return *instance;
 }
 
 }  // namespace
 
 Result<const Driver*> driver() {
-  const Loaded& l = loaded();
+  const LoadedDriver& l = loaded_driver();
   if (!l.status.ok()) return l.status;
   return &l.driver;
 }
@@ -176,7 +176,7 @@ Result<const Driver*> driver() {
 Status check(int error, std::string_view what) {
   if (error == kSuccess) return {};
   return fail(error == kOutOfMemory ? Code::out_of_memory : Code::unhandled_cuda_error, "{}: {}", what,
-              words(loaded().driver, error));
+              words(loaded_driver().driver, error));
 }
 
 }  // namespace weft::device::cuda

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kBetweenQuestionsNs = 100'000'000;
 // How long a context that goes waits for a device that is not done with it.
 constexpr double kCloseSeconds = 0.5;
-constexpr auto kBetweenLooks = std::chrono::milliseconds(1);
+constexpr auto kBetweenReleases = std::chrono::milliseconds(1);
 
 /// Whether peers' processes could map a block of ours; why not, if they cannot.
 Status probe_sharing(cuda::Exporter& exporter, cuda::BlockPool& blocks) {
@@ -140,7 +140,7 @@ int DeviceExecutor::settle() {
 void DeviceExecutor::close(std::unique_ptr<DeviceExecutor> executor) {
   const auto look = [](DeviceExecutor& left) {
     left.settle();
-    if (left.has_releases()) std::this_thread::sleep_for(kBetweenLooks);
+    if (left.has_releases()) std::this_thread::sleep_for(kBetweenReleases);
     return left.has_releases();
   };
   const Deadline deadline = Deadline::in_seconds(kCloseSeconds);

@@ -21,7 +21,8 @@
 namespace weft::engine {
 namespace {
 
-double microseconds(uint64_t at) { return at == 0 ? 0.0 : static_cast<double>(ticks_to_ns(at)) / 1e3; }
+/// 0 stands for what has not happened.
+double us_or_zero(uint64_t at) { return at == 0 ? 0 : ticks_to_us(at); }
 
 void on_signal(int) {
   const int saved = errno;
@@ -48,9 +49,9 @@ void add_operations(const Communicator& comm, nlohmann::ordered_json& root) WEFT
     row["in_place"] = r.in_place;
     row["stream"] = r.on_stream;
     row["result"] = code_name(r.outcome);
-    row["queued_us"] = microseconds(r.queued);
-    row["started_us"] = microseconds(r.started);
-    row["done_us"] = microseconds(r.done);
+    row["queued_us"] = us_or_zero(r.queued);
+    row["started_us"] = us_or_zero(r.started);
+    row["done_us"] = us_or_zero(r.done);
     operations.push_back(std::move(row));
   }
 }

@@ -28,8 +28,6 @@ Status cannot_write(const std::string& path) {
   return fail_errno(errno, fmt::format("WEFT_TRACE: cannot write to {}", path));
 }
 
-double microseconds(uint64_t at) { return static_cast<double>(ticks_to_ns(at)) / 1e3; }
-
 // Starts the file afresh. Nodes that share the file may all do so, before any rank writes into it.
 Status start_file(const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -88,7 +86,7 @@ void Trace::span(const std::string& track, const std::string& name, uint64_t beg
       "\"cat\":\"weft\",\"id2\":{{\"local\":\"{}\"}},\"pid\":{},\"tid\":0,\"name\":{}", track, rank_, quoted);
   text_ +=
       fmt::format("{{\"ph\":\"b\",\"ts\":{:.3f},{},\"args\":{{{}}}}},\n{{\"ph\":\"e\",\"ts\":{:.3f},{}}},\n",
-                  microseconds(begin), common, args, microseconds(end), common);
+                  ticks_to_us(begin), common, args, ticks_to_us(end), common);
   if (text_.size() > kFlushBytes) flush();
 }
 
@@ -98,7 +96,7 @@ void Trace::operation(const Operation& op) {
        fmt::format("\"communicator\":{},\"number\":{},\"algorithm\":\"{}\",\"bytes\":{},\"queued_us\":{:.3f},"
                    "\"result\":\"{}\"",
                    json_text(op.comm->name()), op.number & kCollectiveMask, r.algorithm,
-                   r.count * device::size_of(r.type), microseconds(r.queued), code_name(r.outcome)));
+                   r.count * device::size_of(r.type), ticks_to_us(r.queued), code_name(r.outcome)));
 }
 
 uint64_t Trace::step(const Operation& op, uint32_t lane, uint32_t id, uint64_t begin) {
