@@ -392,7 +392,7 @@ Status Executor<T>::share_logits(std::vector<float>& logits) const {
       Arena::create(static_cast<int64_t>((most + std::max(gathered, logits.size())) * sizeof(float)), comms);
   LOOM_TRY(arena.status());
   float *const own = arena->as<float>(), *const all = own + most;
-  if (comms[0] != nullptr && job_.spec.task != model::Task::classification) {
+  if (comms[0] != nullptr && !job_.spec.objective().predicts_classes) {
     std::copy_n(logits.begin(), std::min(logits.size(), most), own);
     LOOM_TRY_WEFT(weftAllGather(own, all, most, weftFloat32, comms[0], nullptr));
   } else {

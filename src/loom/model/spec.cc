@@ -4,8 +4,13 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "model/objectives/objective.h"
 
 namespace loom::model {
+
+const Objective& ModelSpec::objective() const { return objective_of(task); }
+
+int64_t ModelSpec::outputs() const { return objective().predicts_classes ? labels : vocabulary; }
 
 float ModelSpec::attention_scale() const {
   return scaled_scores ? 1.0f / std::sqrt(static_cast<float>(head_size())) : 1.0f;
@@ -22,7 +27,7 @@ Status ModelSpec::check() const {
   LOOM_TRY(from_one_to("model.layers", layers, kMostLayers));
   LOOM_TRY(from_one_to("model.heads", heads, kMostWidth));
   LOOM_TRY(from_one_to("model.feed_forward", feed_forward, kMostFeedForward));
-  if (task == Task::classification) LOOM_TRY(from_one_to("model.labels", labels, INT32_MAX));
+  if (objective().predicts_classes) LOOM_TRY(from_one_to("model.labels", labels, INT32_MAX));
   if (token_types != 0) LOOM_TRY(from_one_to("model.token_types", token_types, kMostWidth));
   if (width % heads != 0)
     return fail(Code::invalid_argument, "model.width is {}, must be a multiple of model.heads, {}", width,
@@ -72,8 +77,7 @@ double ModelSpec::head_weights() const {
 
 double ModelSpec::flops_per_token(int64_t tokens, int64_t targets) const {
   const double block = 4.0 * width * width + 2.0 * width * feed_forward;
-  const double read =
-      task == Task::classification ? 1.0 : static_cast<double>(targets > 0 ? targets : tokens);
+  const double read = static_cast<double>(objective().rows_of_sequence(tokens, targets));
   const double head = head_weights() * read / static_cast<double>(tokens);
   const double square = (causal ? 6.0 : 12.0) * layers * static_cast<double>(width) * tokens;
   return 6.0 * (layers * block + head) + square;

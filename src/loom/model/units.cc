@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "model/names.h"
+#include "model/objectives/objective.h"
 #include "ops/operators.h"
 
 namespace loom::model {
@@ -30,7 +31,7 @@ class Builder {
     parameter.decays = parameter.shape.size() > 1;
     parameter.begins_anew =
         (part >= Part::dense_weight && spec_.new_head) || (part >= Part::head_weight && spec_.new_classes);
-    parameter.undivided = unit_.kind == UnitKind::head && spec_.task == Task::classification;
+    parameter.undivided = unit_.kind == UnitKind::head && spec_.objective().predicts_classes;
     parameter.offset = unit_.elements;
     parameter.sources = std::move(sources);
     unit_.elements += (parameter.elements() + Unit::kAlign - 1) / Unit::kAlign * Unit::kAlign;

@@ -6,6 +6,7 @@
 
 #include "base/fp16.h"
 #include "base/status.h"
+#include "model/objectives/objective.h"
 #include "model/recipe.h"
 #include "model/sequence_parallel.h"
 #include "model/split.h"
@@ -116,11 +117,8 @@ struct Job {
                        : tokens_per_step();
   }
 
-  /// Rows of a microbatch that the head computes: those with targets, and one of a sequence to be classified.
-  int64_t head_rows() const {
-    if (spec.task == model::Task::classification) return batch;
-    return batch * (targets > 0 ? targets : tokens);
-  }
+  /// Rows of a microbatch that the head computes.
+  int64_t head_rows() const { return batch * spec.objective().rows_of_sequence(tokens, targets); }
   /// What the model asks for, however it is divided: ModelSpec::flops_per_token().
   double flops_per_token() const { return spec.flops_per_token(tokens, targets); }
 

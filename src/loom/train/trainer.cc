@@ -430,7 +430,7 @@ Result<std::optional<double>> Trainer::validate() {
     sum += *loss;
     right += engine_->right();
   }
-  if (engine_->job().spec.task == model::Task::classification)
+  if (spec_.objective().metric == model::Metric::accuracy)
     findings_.validation_accuracy =
         static_cast<double>(right) / static_cast<double>(batches * config_.data.global_batch);
   LOOM_TRY(memory_.look(Moment::evaluation, *groups_));

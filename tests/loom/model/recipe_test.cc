@@ -9,6 +9,7 @@
 #include <set>
 
 #include "model/families.h"
+#include "model/objectives/objective.h"
 #include "model/split.h"
 #include "support.h"
 
@@ -45,7 +46,7 @@ void for_every(const Visit& visit) {
         model::Family::bloom, model::Family::bert, model::Family::roberta})
     for (const model::Task task : {model::Task::causal, model::Task::masked, model::Task::classification}) {
       if (!model::choices_of(family, task).ok()) continue;
-      SCOPED_TRACE(fmt::format("{} {}", model::family_name(family), model::task_name(task)));
+      SCOPED_TRACE(fmt::format("{} {}", model::family_name(family), model::objective_of(task).name));
       for (const int degree : {1, 2, 4})
         for (const bool divides_rows : {false, true})
           if (degree > 1 || !divides_rows) visit(recipe_spec(family, task), degree, divides_rows);

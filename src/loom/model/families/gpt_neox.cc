@@ -4,6 +4,7 @@
 
 #include "model/config_reader.h"
 #include "model/families/family.h"
+#include "model/objectives/objective.h"
 
 namespace loom::model {
 namespace {
@@ -43,7 +44,7 @@ constexpr PartName kBlock[] = {
 
 std::string head_name(const ModelSpec& spec, Part weight) {
   if (weight == Part::final_norm_weight) return "gpt_neox.final_layer_norm";
-  return spec.task == Task::classification ? "score" : "embed_out";
+  return spec.objective().predicts_classes ? "score" : "embed_out";
 }
 
 void choose(ModelSpec& spec) {
@@ -125,7 +126,7 @@ void write(const ModelSpec& spec, Json& config) {
 const FamilyDescription kGptNeoX = {
     .family = Family::gpt_neox,
     .name = "gpt_neox",
-    .usual_task = Task::causal,
+    .reads = Reads::one_way,
     .classifies = false,
     .choose = choose,
     .complete = nullptr,
