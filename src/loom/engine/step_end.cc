@@ -242,8 +242,8 @@ void StepEnd<T>::optimize(const StepProgress& step, int unit) const {
   for (const auto& segment : s.segments) {
     settings.weight_decay = segment.decays ? decay : 0.0f;
     const int64_t at = segment.begin;
-    context_.table<T>().adamw(context_.context(), settings, s.gradient + at, s.master + at, s.first + at,
-                              s.second + at, s.parameters + at, segment.end - at);
+    context_.table<T>().update(context_.context(), settings, s.gradient + at, s.master + at, s.slots.from(at),
+                               s.parameters + at, segment.end - at);
   }
 }
 

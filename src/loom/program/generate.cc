@@ -43,7 +43,8 @@ class Generator {
   };
   /// What a unit has from step to step.
   struct State {
-    BufferId master = -1, first = -1, second = -1, parameters = -1;
+    BufferId master = -1, parameters = -1;
+    std::vector<BufferId> slots = {};
     Sum gradient = {};
     bool held() const { return master >= 0; }
   };
@@ -111,8 +112,8 @@ class Generator {
     state.parameters = state.master;
     if (job_.has_masters())
       state.parameters = add("parameters", Category::parameters, elements * job_.element_bytes());
-    state.first = add("first moment", Category::optimizer, elements * 4);
-    state.second = add("second moment", Category::optimizer, elements * 4);
+    for (const ops::Slot& slot : job_.optimizer->slots)
+      state.slots.push_back(add(slot.name, Category::optimizer, elements * 4));
     state.gradient.shard = add("gradient", Category::gradients, elements * 4);
     program_.shards[index] = state.parameters;
   }
@@ -326,9 +327,8 @@ class Generator {
       Instruction& step = emit(Op::step, u, -1,
                                {{Role::norms, norms_, true, false},
                                 {Role::shard, state.gradient.shard, true, false},
-                                {Role::master, state.master, true, true},
-                                {Role::first_moment, state.first, true, true},
-                                {Role::second_moment, state.second, true, true}});
+                                {Role::master, state.master, true, true}});
+      for (const BufferId slot : state.slots) step.uses.push_back({Role::slot, slot, true, true});
       if (state.parameters != state.master)
         step.uses.push_back({Role::parameters, state.parameters, false, true});
     }

@@ -10,6 +10,7 @@
 #include "model/recipe.h"
 #include "model/sequence_parallel.h"
 #include "model/split.h"
+#include "ops/optimizer.h"
 #include "program/layout.h"
 
 namespace loom::program {
@@ -41,6 +42,7 @@ constexpr int64_t kShardGrain = 1024;
 struct Job {
   model::ModelSpec spec;
   Precision precision = Precision::fp32;
+  const ops::Optimizer* optimizer = &ops::kAdamW;
   int64_t batch = 1;        // sequences of a microbatch
   int64_t tokens = 1;       // of a sequence
   int64_t targets = 0;      // of a sequence, that the loss is the mean over; 0: all its tokens
@@ -102,6 +104,11 @@ struct Job {
   int64_t element_bytes() const { return has_masters() ? 2 : 4; }
   /// Whether parameters are rounded copies of fp32 masters, and not these themselves.
   bool has_masters() const { return precision != Precision::fp32; }
+  /// Bytes of all that is kept of a parameter: master, gradient and the optimizer's slots in fp32, and the
+  /// parameter in the smaller type.
+  int64_t state_bytes() const {
+    return 8 + 4 * static_cast<int64_t>(optimizer->slots.size()) + (has_masters() ? element_bytes() : 0);
+  }
   /// Elements of a unit's buffer: a multiple of degree · kShardGrain.
   int64_t padded(const model::Unit& unit) const {
     const int64_t grain = degree * kShardGrain;

@@ -66,8 +66,7 @@ enum class Role {
   losses,     // of each token
   norms,
   master,
-  first_moment,
-  second_moment,
+  slot,      // of the optimizer, one after the other
   resident,  // offload, load: in memory
   stored,    // in the tier
 };
@@ -75,7 +74,7 @@ enum class Role {
 /// What memory is reported by.
 enum class Category {
   parameters,   // shards: fp32 masters, and their copies in a smaller type
-  optimizer,    // moments
+  optimizer,    // its slots
   gradients,    // shards
   gathered,     // whole units' parameters
   unreduced,    // whole units' gradients, and partial sums

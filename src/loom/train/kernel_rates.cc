@@ -265,12 +265,12 @@ class Measurement {
     settings.learning_rate = 1e-3f;
     rate(KernelKind::optimizer) =
         bytes(14) / seconds_of(Data::cold, [&] {
-          A *gradient = take<A>(kState), *master = take<A>(kState), *first = take<A>(kState),
-            *second = take<A>(kState);
+          A *gradient = take<A>(kState), *master = take<A>(kState);
+          const ops::Slots<A> slots = {take<A>(kState), take<A>(kState)};
           T* parameters = nullptr;
           if constexpr (std::is_same_v<T, A>) parameters = master;
           else parameters = take<T>(kState);
-          op.adamw(workers_, settings, gradient, master, first, second, parameters, kState);
+          op.update(workers_, settings, gradient, master, slots, parameters, kState);
         });
     machine_.device.pass_bandwidth = machine_.memory_bandwidth;
   }

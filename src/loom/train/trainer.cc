@@ -318,7 +318,7 @@ Status Trainer::go_on(const StoredState& state) {
       notes_.push_back(note);
   }
   progress_.moments_begin = applied;
-  if (!engine::has_moments(state.readers)) return {};
+  if (!engine::has_slots(state.readers)) return {};
   const Result<int64_t> begin = format::value_or<int64_t>(state.manifest, kMomentsBegin, 0);
   LOOM_TRY(begin.status());
   if (*begin < 0 || *begin > applied)
