@@ -11,7 +11,7 @@ namespace {
 
 /// What CPUs can do, and GPUs cannot.
 Status check_on_gpu(const program::Job& job, const Groups& groups) {
-  LOOM_TRY(cuda::check_sizes(job.spec.width, job.spec.head_size()));
+  LOOM_TRY(cuda::check_sizes(job.spec.width, job.spec.attention().head_size));
   if (job.spec.feed_forward % job.tensor_degree != 0)
     return fail(Code::unsupported,
                 "tensor_degree is {}, and on GPUs it must divide model.feed_forward, {}: products of other "

@@ -63,7 +63,7 @@ Result<ModelSpec> choices_of(Family family, Task task) {
 void complete(ModelSpec& spec) {
   if (spec.feed_forward == 0 && spec.width <= kMostWidth) spec.feed_forward = 4 * spec.width;
   if (spec.rotary() && spec.rotary_dims == 0 && spec.heads > 0)
-    spec.rotary_dims = std::max<int64_t>(2, spec.head_size() / 8 * 2);
+    spec.rotary_dims = std::max<int64_t>(2, spec.attention().head_size / 8 * 2);
   if (description_of(spec.family).complete != nullptr) description_of(spec.family).complete(spec);
 }
 

@@ -166,7 +166,8 @@ Result<std::vector<float>> Inference::feed(int32_t token) {
     const double elements = 2.0 * static_cast<double>(spec_.layers) * static_cast<double>(spec_.context) *
                             static_cast<double>(spec_.width);
     LOOM_TRY(check_memory("the keys and values of its context", elements * sizeof(float)));
-    past_.resize(static_cast<size_t>(spec_.layers * 2 * spec_.context * spec_.width) * sizeof(float));
+    past_.resize(static_cast<size_t>(spec_.layers * 2 * spec_.context * spec_.attention().key_width()) *
+                 sizeof(float));
   }
   pass_.past = past_.data();
   pass_.first_token = position_;

@@ -89,8 +89,8 @@ std::vector<Source> sources_of(const ModelSpec& spec, Part part, int64_t layer,
   const size_t hole = stem.find("{}");
   if (hole == std::string::npos) {
     const bool fused = weight == Part::qkv_weight && own.fused_by_head;
-    return {{stem + suffix, shape_for(columns), 0, columns, transposed, fused ? spec.head_size() : 0,
-             other_names(spec, part, stem + suffix)}};
+    return {{stem + suffix, shape_for(columns), 0, columns, transposed,
+             fused ? spec.attention().head_size : 0, other_names(spec, part, stem + suffix)}};
   }
   std::vector<Source> sources;
   for (int which = 0; which < 3; ++which) {

@@ -13,7 +13,7 @@ const Objective& ModelSpec::objective() const { return objective_of(task); }
 int64_t ModelSpec::outputs() const { return objective().predicts_classes ? labels : vocabulary; }
 
 float ModelSpec::attention_scale() const {
-  return scaled_scores ? 1.0f / std::sqrt(static_cast<float>(head_size())) : 1.0f;
+  return scaled_scores ? 1.0f / std::sqrt(static_cast<float>(attention().head_size)) : 1.0f;
 }
 
 int64_t ModelSpec::window_of(int64_t layer) const {
@@ -42,10 +42,10 @@ Status ModelSpec::check() const {
         "the model has {:.1e} parameters, must have {:.0e} at most: model.layers is {}, model.width {}, "
         "model.feed_forward {}, model.vocabulary {}",
         parameters, kMostParameters, layers, width, feed_forward, vocabulary);
-  if (rotary() && (rotary_dims < 2 || rotary_dims > head_size() || rotary_dims % 2 != 0))
+  if (rotary() && (rotary_dims < 2 || rotary_dims > attention().head_size || rotary_dims % 2 != 0))
     return fail(Code::invalid_argument,
                 "model.rotary_dims is {}, must be even, at least 2 and at most the size of a head, {}",
-                rotary_dims, head_size());
+                rotary_dims, attention().head_size);
   if (rotary() && !(rotary_base > 0))
     return fail(Code::invalid_argument, "model.rotary_base is {}, must be positive", rotary_base);
   if (!local.empty() && (static_cast<int64_t>(local.size()) != layers || window < 1))

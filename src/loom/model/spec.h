@@ -35,6 +35,20 @@ enum class Pooling { first, last };
 constexpr int64_t kMostLayers = 1 << 16, kMostWidth = 1 << 20, kMostFeedForward = 1 << 24;
 constexpr double kMostParameters = 1e15;
 
+/// Heads of attention, of a model or of one of its tensor ranks. The heads of keys and values are shared by
+/// equal numbers of the queries'; every family here has as many of each.
+struct AttentionGeometry {
+  int64_t query_heads = 0, key_value_heads = 0, head_size = 0;
+
+  int64_t width() const { return query_heads * head_size; }  // of queries, and of what attention makes
+  int64_t key_width() const { return key_value_heads * head_size; }  // and of values
+  int64_t qkv_width() const { return width() + 2 * key_width(); }
+  bool divides(int64_t ranks) const { return query_heads % ranks == 0 && key_value_heads % ranks == 0; }
+  AttentionGeometry of_one(int64_t ranks) const {
+    return {query_heads / ranks, key_value_heads / ranks, head_size};
+  }
+};
+
 struct Objective;
 
 struct ModelSpec {
@@ -82,7 +96,7 @@ struct ModelSpec {
   Pooling pooling = Pooling::last;
   int32_t padding = -1;  // token that fills sequences up at their end; -1: none does
 
-  int64_t head_size() const { return width / heads; }
+  AttentionGeometry attention() const { return {heads, heads, heads > 0 ? width / heads : 0}; }
   float attention_scale() const;
   bool rotary() const {
     return position == Position::rotary_interleaved || position == Position::rotary_half;

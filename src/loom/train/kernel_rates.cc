@@ -161,8 +161,9 @@ class Measurement {
     ops::AttentionShape shape;
     shape.batch = 1;
     shape.tokens = std::min<int64_t>(job_.tokens, kRows);
-    shape.head_size = job_.spec.head_size();
-    shape.heads = std::clamp<int64_t>(kElements / (shape.tokens * shape.head_size), 1, job_.spec.heads);
+    const model::AttentionGeometry attention = job_.spec.attention();
+    shape.head_size = attention.head_size;
+    shape.heads = std::clamp<int64_t>(kElements / (shape.tokens * shape.head_size), 1, attention.query_heads);
     shape.scale = job_.spec.attention_scale();
     shape.causal = job_.spec.causal;
     const int64_t elements = shape.tokens * shape.width();

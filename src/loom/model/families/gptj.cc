@@ -31,7 +31,7 @@ void choose(ModelSpec& spec) {
 
 /// The family's own default where the key is missing; null turns whole heads.
 Status read(const format::Json& config, ModelSpec& spec) {
-  spec.rotary_dims = config.contains("rotary_dim") ? spec.head_size() : 64;
+  spec.rotary_dims = config.contains("rotary_dim") ? spec.attention().head_size : 64;
   ConfigReader keys(config);
   keys.optional<int64_t>("rotary_dim", spec.rotary_dims);
   LOOM_TRY(keys.status());
