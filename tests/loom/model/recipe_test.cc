@@ -115,6 +115,18 @@ TEST(Recipe, ABlockOfOneRankIsThatOfSeveralWithoutExchanges) {
   });
 }
 
+/// As `transformers`' RobertaLMHead. The config's one probability for both heads was taken for it, too.
+TEST(Recipe, AMaskedRobertaDropsNothingBeforeTheDenseLayerOfItsHead) {
+  const auto dropouts = [](model::Task task) {
+    const model::ModelSpec spec = recipe_spec(model::Family::roberta, task);
+    EXPECT_GT(spec.head_dropout, 0);
+    const std::vector<Step> steps = all_steps_of(recipes_for(spec, 1, 0, false).loss);
+    return std::ranges::count(steps, Kernel::dropout, &Step::kernel);
+  };
+  EXPECT_EQ(dropouts(model::Task::masked), 0);
+  EXPECT_EQ(dropouts(model::Task::classification), 4) << "before and behind the dense layer, and back";
+}
+
 TEST(Recipe, NothingIsReadBeforeItIsWritten) {
   for_every([](const model::ModelSpec& spec, int degree, bool divides_rows) {
     const model::Recipes recipes = recipes_for(spec, degree, 0, divides_rows);

@@ -7,7 +7,7 @@ namespace {
 void choose(ModelSpec& spec) {
   choose_encoder(spec);
   spec.token_types = 1;
-  spec.dropout_before_pooler = true;
+  spec.dropout_before_pooler = spec.pooler;
   spec.head_activation = ops::Activation::gelu_erf;
 }
 
