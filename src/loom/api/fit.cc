@@ -163,16 +163,17 @@ class Search {
     return found->second;
   }
 
-  /// That a rank needs at least: its part of masters, moments, gradients and parameters, the mean over the
+  /// That a rank needs at least: its part of the state and the parameters, the mean over the
   /// stages, and, where shards are gathered, the parameters and the gradient of a whole block.
   double least_bytes(const train::Config& config) {
     const auto& parallel = config.parallel;
     const Elements& held = elements(parallel.tensor_degree);
-    const bool copies = train::precision_of(config) != program::Precision::fp32;
+    program::Job job;
+    job.precision = train::precision_of(config);
     const int64_t degree = parallel.sharded_data_parallel_degree;
-    const double state =
-        held.all * (copies ? 18 : 16) / static_cast<double>(parallel.pipeline_degree * degree);
-    const double whole = degree > 1 ? held.block * (copies ? 6 : 8) : 0;
+    const double state = held.all * static_cast<double>(job.state_bytes()) /
+                         static_cast<double>(parallel.pipeline_degree * degree);
+    const double whole = degree > 1 ? held.block * static_cast<double>(4 + job.element_bytes()) : 0;
     return parallel.pipeline_degree == 1 ? state + whole : std::max(state, whole);
   }
 

@@ -10,14 +10,13 @@
 #include "model/hugging_face.h"
 #include "model/inference.h"
 #include "model/model_file.h"
+#include "model/objectives/objective.h"
 #include "text/batches.h"
 #include "text/bigram.h"
 #include "text/examples.h"
-#include "text/masked_batches.h"
 #include "text/same_tokenizer.h"
 #include "text/tokenizer.h"
 #include "train/classes.h"
-#include "train/data.h"
 #include "train/folders.h"
 
 namespace loom {
@@ -124,7 +123,7 @@ struct Model::Inside {
     job.spec = spec;
     job.batch = batch;
     job.tokens = tokens;
-    if (spec.task == model::Task::masked) job.targets = text::masked_targets(tokens);
+    job.targets = spec.objective().targets(tokens);
     Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(job, *groups, {.threads = threads});
     LOOM_TRY(made.status());
     const Result<format::SafetensorsReader> file = open_tensors();
@@ -151,7 +150,7 @@ Result<Model> Model::open(const std::string& folder, int threads) {
   const Result<model::ModelSpec> spec = model::spec_from_config(*config);
   LOOM_TRY(spec.status().in(folder));
   inside->spec = *spec;
-  if (spec->task == model::Task::classification) {
+  if (spec->objective().predicts_classes) {
     Result<text::ModelClasses> classes = train::classes_of(*config, folder);
     LOOM_TRY(classes.status());
     inside->label_names = std::move(classes->names);
@@ -177,12 +176,13 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
   Evaluation result;
   result.batch = options.batch;
   result.tokens = options.sequence_length > 0 ? options.sequence_length : context();
-  result.masked = inside_->spec.task == model::Task::masked;
+  const model::Objective& objective = inside_->spec.objective();
+  result.masked = objective.rows == model::HeadRows::with_targets;
   if (text::holds_examples(dataset)) {
     LOOM_TRY(inside_->evaluate_classes(dataset, options.batches, options.tell, result));
     return result;
   }
-  if (inside_->spec.task == model::Task::classification)
+  if (objective.predicts_classes)
     return fail(Code::invalid_argument,
                 "the model classifies, but {} has no labels; `loom tokenize --labels` makes data that has",
                 dataset);
@@ -197,8 +197,8 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
   const auto tokenizer = text::open_tokenizer(dataset);
   LOOM_TRY(tokenizer.status());
   LOOM_TRY(text::check_tokenizer_of_model(inside_->folder, dataset, **tokenizer));
-  const auto source = train::open_batches(dataset, text::Split::validation, inside_->spec.task, **tokenizer,
-                                          {result.tokens, result.batch, 0, false});
+  const auto source = objective.open(
+      {dataset, text::Split::validation, **tokenizer, {result.tokens, result.batch, 0, false}});
   LOOM_TRY(source.status());
   const auto windows = static_cast<int64_t>((*source)->windows());
   const int64_t all = (windows - 1) / result.batch + 1;  // the last of what is left over
@@ -208,7 +208,7 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
       inside_->mean_loss(**source, result.sequences, result.batch, result.tokens, options.tell);
   LOOM_TRY(loss.status());
   result.loss = *loss;
-  if (result.masked) return result;
+  if (objective.metric != model::Metric::loss_per_byte) return result;
   uint64_t tokens = (*data)->tokens(), bytes = (*data)->text_bytes();
   if (result.batches < all) {
     tokens = static_cast<uint64_t>(result.sequences * result.tokens + 1);  // a window has a target behind it

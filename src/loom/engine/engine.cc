@@ -11,7 +11,7 @@ namespace {
 
 /// What CPUs can do, and GPUs cannot.
 Status check_on_gpu(const program::Job& job, const Groups& groups) {
-  LOOM_TRY(cuda::check_sizes(job.spec.width, job.spec.head_size()));
+  LOOM_TRY(cuda::check_sizes(job.spec.width, job.spec.attention().head_size));
   if (job.spec.feed_forward % job.tensor_degree != 0)
     return fail(Code::unsupported,
                 "tensor_degree is {}, and on GPUs it must divide model.feed_forward, {}: products of other "
@@ -28,7 +28,7 @@ Status check_on_gpu(const program::Job& job, const Groups& groups) {
 Result<format::FlatLayout> Engine::state_layout(int stage, int tensor, bool optimizer) const {
   std::vector<format::FlatBuffer> buffers;
   for (const int unit : program::owned_units(job_, stage))
-    for (int part = 0; part < (optimizer ? kStateParts : 1); ++part) {
+    for (const std::string_view part : state_parts(job_, optimizer)) {
       const model::Unit& held = units_[static_cast<size_t>(unit)];
       buffers.push_back({state_part_name(held, part), static_cast<uint64_t>(held.elements),
                          static_cast<uint64_t>(job_.shard(held))});

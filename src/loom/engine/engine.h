@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/groups.h"
@@ -64,15 +65,17 @@ std::string state_name(int stage, int tensor);
 /// Of a checkpoint: for each stage that there was a reader for each tensor rank.
 using StateReaders = std::vector<std::vector<std::unique_ptr<format::FlatReader>>>;
 
-/// What a checkpoint has of a unit: the parameters, and the optimizer's two moments, which it may be without.
-constexpr int kStateParts = 3;
+/// What a checkpoint has of a unit: the master, and the optimizer's slots, which it may be without.
+constexpr std::string_view kMaster = "master";
 
-/// Part `part` of a whole unit's state, from what any layout wrote; the readers must outlive it. Errors:
-/// invalid_data (another model), not_found (a checkpoint without the optimizer's state).
-Result<model::StoredShares> stored_part(const StateReaders& readers, const model::Unit& whole, int part);
+/// Part `part`, "master" or a slot's name, of a whole unit's state, from what any layout wrote; the readers
+/// must outlive it. Errors: invalid_data (another model), not_found (a checkpoint without the optimizer's
+/// state).
+Result<model::StoredShares> stored_part(const StateReaders& readers, const model::Unit& whole,
+                                        std::string_view part);
 
-/// Whether the optimizer's moments are there.
-bool has_moments(const StateReaders& readers);
+/// Whether the optimizer's slots are there.
+bool has_slots(const StateReaders& readers);
 
 /// What is done in place of the operators of an instruction that computes; see Engine::stand_in().
 using StandIn = std::function<void(const program::Instruction&)>;
@@ -105,22 +108,22 @@ class Engine {
 
   /// Whether this rank has a part of the unit's state.
   bool holds(const model::Unit& unit) const { return training_.shards[unit.index] >= 0; }
-  /// Parameters from the job's seed; moments become zeros.
+  /// Parameters from the job's seed; the optimizer's slots get their initial values.
   virtual Status initialize(uint64_t seed) = 0;
-  /// Parameters from Hugging Face's files, each rank its shard; moments become zeros.
+  /// Parameters from Hugging Face's files, each rank its shard; slots as above.
   virtual Status load_model(const format::SafetensorsReader& file) = 0;
   /// Writes config.json and model.safetensors into a folder that is there: rank 0 writes what all ranks
   /// send, a piece of a unit at a time. A collective.
   virtual Status save_model(const std::string& folder) = 0;
 
-  /// How the state of a stage's units is laid out in checkpoints: master, first and second moment of each, as
-  /// that tensor rank holds them. Without `optimizer` the masters alone.
+  /// How the state of a stage's units is laid out in checkpoints: master and slots of each, as that tensor
+  /// rank holds them. Without `optimizer` the masters alone.
   Result<format::FlatLayout> state_layout(int stage, int tensor, bool optimizer = true) const;
   /// This rank's part of the state; replicas but the first write nothing.
   virtual Status save_state(const std::string& folder, bool optimizer = true) const = 0;
   /// not_finite, with the unit's name, when a number of this rank's part of the state is infinite or none.
   virtual Status check_state() const = 0;
-  /// From what any layout wrote. Moments that were not saved become zeros.
+  /// From what any layout wrote. Slots that were not saved get their initial values.
   virtual Status load_state(const StateReaders& readers) = 0;
 
   /// What the next step or evaluation of microbatch `index` reads: tokens and targets, [batch, tokens] each.

@@ -61,32 +61,29 @@ Status Executor<T>::prepare(const std::string& tier_folder) {
 template <typename T>
 Status Executor<T>::make_memory(const std::string& tier_folder) {
   const bool on_gpu = device_->on_gpu();
-  const int64_t planned = std::max({memory_.bytes, evaluation_memory_.bytes, logits_memory_.bytes}),
-                logits = on_gpu ? job_.spec.outputs() * static_cast<int64_t>(sizeof(float)) : 0;
   end_ = std::make_unique<StepEnd<T>>(context_, state_, window_, training_.stage);
-  const auto bytes_of = [&](program::BufferId buffer) {
-    return training_.buffers[static_cast<size_t>(buffer)].bytes;
+  const auto bytes_of = [](const program::Program& program, program::BufferId buffer) {
+    return buffer < 0 ? 0 : program.buffers[static_cast<size_t>(buffer)].bytes;
   };
-  const program::BufferId norms_buffer =
-      std::ranges::find(training_.instructions, Op::norm, &Instruction::op)->buffer(Role::norms);
-  if (on_gpu)  // before anything that one rank alone may fail in
-    LOOM_TRY(check_memory(memory_.tier_bytes + bytes_of(training_.batch) + bytes_of(training_.losses) +
-                              bytes_of(norms_buffer) + end_->told_bytes() + logits,
-                          groups_, kForPinned));
-  Result<Arena> arena = Arena::create(planned + end_->bytes() + logits, groups_, *device_);
+  const std::array seen = {training_.batch, training_.losses, training_.norms, training_.told};
+  if (on_gpu) {  // before anything that one rank alone may fail in
+    int64_t pinned = memory_.tier_bytes + bytes_of(logits_, logits_.logits);
+    for (const program::BufferId buffer : seen) pinned += bytes_of(training_, buffer);
+    LOOM_TRY(check_memory(pinned, groups_, kForPinned));
+  }
+  Result<Arena> arena = Arena::create(
+      std::max({memory_.bytes, evaluation_memory_.bytes, logits_memory_.bytes}), groups_, *device_);
   LOOM_TRY(arena.status());
   arena_ = std::make_unique<Arena>(arena.take());
-  const auto persistent = [&](program::BufferId buffer) {
-    return HostWindow::Part{arena_->data() + memory_.offset[static_cast<size_t>(buffer)], bytes_of(buffer)};
-  };
-  const HostWindow::Part batch = persistent(training_.batch), losses = persistent(training_.losses),
-                         norms = persistent(norms_buffer), told{arena_->data() + planned, end_->told_bytes()},
-                         row{told.there + end_->bytes(), logits};
-  LOOM_TRY(window_.open(*device_, std::array{batch, losses, norms, told, row}));
-  batches_.take_memory(batch.there);
-  token_losses_ = reinterpret_cast<double*>(losses.there);
-  row_logits_ = reinterpret_cast<float*>(row.there);
-  end_->take_memory(told.there, token_losses_);
+  const Run training{.program = training_, .memory = memory_};
+  std::vector<HostWindow::Part> parts = {{at({.program = logits_, .memory = logits_memory_}, logits_.logits),
+                                          bytes_of(logits_, logits_.logits)}};
+  for (const program::BufferId buffer : seen)
+    parts.push_back({at(training, buffer), bytes_of(training_, buffer)});
+  LOOM_TRY(window_.open(*device_, parts));
+  batches_.take_memory(at(training, training_.batch));
+  token_losses_ = reinterpret_cast<double*>(at(training, training_.losses));
+  end_->take_memory(reinterpret_cast<double*>(at(training, training_.told)), token_losses_);
   state_.find(training_, memory_, arena_->data());
   if (on_gpu) {
     auto lanes = std::make_unique<GpuLanes>(*device_);
@@ -112,8 +109,7 @@ Status Executor<T>::prepare_gpu() {
     if (!now || std::exchange(done, true)) return {};
     LOOM_TRY(compute_all({.program = training_, .memory = memory_, .progress = {.settings = &settings}}));
     LOOM_TRY(compute_all({.program = evaluation_, .memory = evaluation_memory_}));
-    LOOM_TRY(
-        compute_all({.program = logits_, .memory = logits_memory_, .logits_row = 0, .logits = row_logits_}));
+    LOOM_TRY(compute_all({.program = logits_, .memory = logits_memory_, .logits_row = 0}));
     return state_.after_load(true);
   };
   if (!job_.strict) {
@@ -137,7 +133,8 @@ Status Executor<T>::compute_all(Run run) {
   for (const Instruction& i : run.program.instructions) {
     if (program::is_compute(i.op)) compute(run, i);
     else if (i.op == Op::accumulate || i.op == Op::step) LOOM_TRY(execute(run, i));
-    else if (i.op == Op::norm) end_->queue_squares(at<double>(run, i, Role::norms));
+    else if (i.op == Op::norm)
+      end_->queue_squares(at<double>(run, i, Role::norms), at<A>(run, i, Role::workspace));
   }
   return device_->queue().drain();
 }
@@ -251,7 +248,9 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
                               bytes / static_cast<int64_t>(sizeof(A)));
       return {};
     }
-    case Op::norm: return end_->find_norm(run.progress, at<double>(run, instruction, Role::norms));
+    case Op::norm:
+      return end_->find_norm(run.progress, at<double>(run, instruction, Role::norms),
+                             at<A>(run, instruction, Role::workspace));
     case Op::step: end_->optimize(run.progress, instruction.unit); return {};
     case Op::offload:
     case Op::load: break;  // by their place in the program: run_all()
@@ -276,7 +275,7 @@ model::Bound<T> Executor<T>::bind(Run& run, const Instruction& i) {
   bound.give(Given::targets, batches_.targets_there(i.microbatch));
   bound.give(Given::losses, token_losses_ + i.microbatch * job_.batch * job_.tokens);
   bound.give(Given::right, end_->right());
-  bound.give(Given::logits, run.logits);
+  bound.give(Given::logits, at<A>(run, i, Role::logits));
   bound.exchanged = exchanged_.data();
   for (const program::Use& use : i.uses) {
     if (use.role == Role::gradient) bound.adds = use.reads;
@@ -370,13 +369,15 @@ Status Executor<T>::sum_gradients(Run& run, const Instruction& i) {
   return {};
 }
 
-/// From a GPU, where work goes on after a communicator's failure, with whatever the memory has.
+/// Of the stage that has the head. On a GPU work goes on after a communicator's failure, with whatever the
+/// memory has.
 template <typename T>
-Status Executor<T>::fetch_logits(std::vector<float>& logits) {
-  window_.download(row_logits_, static_cast<int64_t>(logits.size() * sizeof(float)));
+Status Executor<T>::fetch_logits(const Run& run, std::vector<float>& logits) {
+  const auto* const there = reinterpret_cast<const float*>(at(run, run.program.logits));
+  if (there != nullptr) window_.download(there, static_cast<int64_t>(logits.size() * sizeof(float)));
   LOOM_TRY(window_.wait());
-  LOOM_TRY(groups_.failure());
-  std::copy_n(window_.here(row_logits_), logits.size(), logits.begin());
+  if (device_->on_gpu()) LOOM_TRY(groups_.failure());
+  if (there != nullptr) std::copy_n(window_.here(there), logits.size(), logits.begin());
   return {};
 }
 
@@ -392,7 +393,7 @@ Status Executor<T>::share_logits(std::vector<float>& logits) const {
       Arena::create(static_cast<int64_t>((most + std::max(gathered, logits.size())) * sizeof(float)), comms);
   LOOM_TRY(arena.status());
   float *const own = arena->as<float>(), *const all = own + most;
-  if (comms[0] != nullptr && job_.spec.task != model::Task::classification) {
+  if (comms[0] != nullptr && !job_.spec.objective().predicts_classes) {
     std::copy_n(logits.begin(), std::min(logits.size(), most), own);
     LOOM_TRY_WEFT(weftAllGather(own, all, most, weftFloat32, comms[0], nullptr));
   } else {
@@ -431,13 +432,9 @@ Result<std::vector<float>> Executor<T>::logits(int64_t row) {
   if (const int64_t rows = job_.batch * job_.tokens; row < 0 || row >= rows)
     return fail(Code::invalid_argument, "row {} is not one of the {} of a microbatch", row, rows);
   std::vector<float> values(static_cast<size_t>(job_.spec.outputs()));
-  const bool on_gpu = device_->on_gpu();
-  Run run{.program = logits_,
-          .memory = logits_memory_,
-          .logits_row = row,
-          .logits = on_gpu ? row_logits_ : values.data()};
+  Run run{.program = logits_, .memory = logits_memory_, .logits_row = row};
   LOOM_TRY(this->run(run));
-  Status status = on_gpu ? fetch_logits(values) : Status();
+  Status status = fetch_logits(run, values);
   if (status.ok()) status = share_logits(values);
   if (!status.ok()) groups_.abort(status);  // other ranks wait in share_logits()
   LOOM_TRY(status);

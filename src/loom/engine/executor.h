@@ -50,7 +50,6 @@ class Executor final : public Engine {
     const program::MemoryPlan& memory;
     StepProgress progress = {};
     int64_t logits_row = -1;  // of logits: the row of microbatch 0
-    float* logits = nullptr;  // of the device's memory
   };
 
   Status plan(program::Purpose purpose, const char* what, program::Program& program,
@@ -71,7 +70,7 @@ class Executor final : public Engine {
   Status transfer(Run& run, const program::Instruction& instruction);
   Status exchange(Run& run, const program::Instruction& instruction);
   Status sum_gradients(Run& run, const program::Instruction& instruction);
-  Status fetch_logits(std::vector<float>& logits);
+  Status fetch_logits(const Run& run, std::vector<float>& logits);
   Status share_logits(std::vector<float>& logits) const;
 
   std::byte* at(const Run& run, program::BufferId buffer) const {
@@ -97,7 +96,6 @@ class Executor final : public Engine {
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Lanes> lanes_;
   double* token_losses_ = nullptr;
-  float* row_logits_ = nullptr;  // of a GPU's arena
 };
 
 extern template class Executor<float>;

@@ -30,7 +30,7 @@ const model::BatchArrays& Microbatches::arrays(int microbatch) {
 }
 
 Status Microbatches::check_targets(int microbatch) const {
-  if (job_.spec.task != model::Task::masked || job_.targets == 0) return {};
+  if (job_.spec.objective().rows != model::HeadRows::with_targets || job_.targets == 0) return {};
   const std::span<int32_t> all = targets(microbatch);
   const int64_t count = std::count_if(all.begin(), all.end(), [](int32_t target) { return target >= 0; });
   if (count <= job_.batch * job_.targets) return {};

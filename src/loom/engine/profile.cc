@@ -52,24 +52,24 @@ constexpr bool kCopies = !std::is_same_v<T, acc_t<T>>;
 template <typename T>
 struct UnitBuffers {
   using A = acc_t<T>;
-  static constexpr int64_t kStateBytes = 4 * sizeof(A) + (kCopies<T> ? sizeof(T) : 0);  // of an element
-
-  UnitBuffers(int64_t elements, int64_t output_bytes, int64_t saved_bytes, int64_t workspace_bytes)
+  UnitBuffers(const ops::Optimizer& optimizer, int64_t elements, int64_t output_bytes, int64_t saved_bytes,
+              int64_t workspace_bytes)
       : master(elements * static_cast<int64_t>(sizeof(A))),
-        first(master.bytes()),
-        second(master.bytes()),
         gradient(master.bytes()),
         copies(kCopies<T> ? elements * static_cast<int64_t>(sizeof(T)) : 0),
         output(output_bytes),
         saved(saved_bytes),
-        workspace(workspace_bytes) {}
+        workspace(workspace_bytes) {
+    for (size_t slot = 0; slot < optimizer.slots.size(); ++slot) slots.emplace_back(master.bytes());
+  }
 
   T* parameters() {
     if constexpr (kCopies<T>) return copies.as<T>();
     else return master.as<T>();
   }
 
-  Painted master, first, second, gradient, copies, output, saved, workspace;
+  Painted master, gradient, copies, output, saved, workspace;
+  std::vector<Painted> slots;
 };
 
 template <typename T>
@@ -154,14 +154,14 @@ class Profile {
       return Amount{static_cast<double>(measured), static_cast<double>(planned)};
     };
     UnitProfile profile;
-    profile.state.planned = static_cast<double>(elements * Buffers::kStateBytes);
+    profile.state.planned = static_cast<double>(elements * job_.state_bytes());
     profile.saved.planned = static_cast<double>(output + saved);
     profile.workspace.planned = static_cast<double>(workspace);
     if (late()) {
       profile.measured = 0;
       return profile;
     }
-    Buffers b(elements, output, saved, workspace);
+    Buffers b(*job_.optimizer, elements, output, saved, workspace);
     make_parameters(unit, b.master.template as<A>(), b.parameters());
     // As an engine does with what lies behind the parameters.
     A* const gradient = b.gradient.template as<A>();
@@ -195,17 +195,19 @@ class Profile {
     }
     profile.workspace = amount(b.workspace.written_bytes(), workspace);
     update(b, elements);
-    profile.state = amount(b.master.written_bytes() + b.first.written_bytes() + b.second.written_bytes() +
-                               b.gradient.written_bytes() + b.copies.written_bytes(),
-                           elements * Buffers::kStateBytes);
+    int64_t written = b.master.written_bytes() + b.gradient.written_bytes() + b.copies.written_bytes();
+    for (const Painted& slot : b.slots) written += slot.written_bytes();
+    profile.state = amount(written, elements * job_.state_bytes());
     return profile;
   }
 
   void update(Buffers& b, int64_t elements) {
     ops::AdamW settings;
     settings.learning_rate = 1e-3f;
-    op_.adamw(workers_, settings, b.gradient.template as<A>(), b.master.template as<A>(),
-              b.first.template as<A>(), b.second.template as<A>(), b.parameters(), elements);
+    ops::Slots<A> slots;
+    for (size_t i = 0; i < b.slots.size(); ++i) slots.at[i] = b.slots[i].template as<A>();
+    op_.update(workers_, settings, b.gradient.template as<A>(), b.master.template as<A>(), slots,
+               b.parameters(), elements);
   }
 
   /// What units are given besides what is their own.
@@ -296,7 +298,7 @@ int64_t bytes_to_profile(const program::Job& job) {
     int64_t most = 0;
     for (const model::Unit& unit : units) {
       const int64_t borrowed = unit.borrows >= 0 ? units.front().elements : 0;
-      int64_t bytes = job.padded(unit) * UnitBuffers<T>::kStateBytes + sizes.workspace_of(unit.kind) +
+      int64_t bytes = job.padded(unit) * job.state_bytes() + sizes.workspace_of(unit.kind) +
                       borrowed * static_cast<int64_t>(sizeof(T) + sizeof(acc_t<T>));
       if (unit.kind == model::UnitKind::block) bytes += sizes.saved;
       most = std::max(most, bytes);

@@ -10,14 +10,16 @@
 #include "model/sequence_parallel.h"
 
 namespace loom::engine {
-namespace {
 
-constexpr const char* kParts[] = {"master", "first_moment", "second_moment"};
+std::vector<std::string_view> state_parts(const program::Job& job, bool optimizer) {
+  std::vector<std::string_view> parts = {kMaster};
+  if (optimizer)
+    for (const ops::Slot& slot : job.optimizer->slots) parts.push_back(slot.name);
+  return parts;
+}
 
-}  // namespace
-
-std::string state_part_name(const model::Unit& unit, int part) {
-  return fmt::format("{}.{}", kParts[part], unit.index);
+std::string state_part_name(const model::Unit& unit, std::string_view part) {
+  return fmt::format("{}.{}", part, unit.index);
 }
 
 std::string state_name(int stage, int tensor) {
@@ -39,8 +41,9 @@ void RankState<T>::find(const program::Program& training, const program::MemoryP
     };
     UnitState<T>& s = units_[static_cast<size_t>(i.unit)];
     s.master = reinterpret_cast<A*>(at(i.buffer(Role::master)));
-    s.first = reinterpret_cast<A*>(at(i.buffer(Role::first_moment)));
-    s.second = reinterpret_cast<A*>(at(i.buffer(Role::second_moment)));
+    size_t slot = 0;
+    for (const program::Use& use : i.uses)
+      if (use.role == Role::slot) s.slots.at[slot++] = reinterpret_cast<A*>(at(use.buffer));
     s.gradient = reinterpret_cast<A*>(at(i.buffer(Role::shard)));
     s.parameters = reinterpret_cast<T*>(at(training.shards[static_cast<size_t>(i.unit)]));
     find_unit(context_.units[static_cast<size_t>(i.unit)]);
@@ -90,12 +93,6 @@ void RankState<T>::clear_gaps(int unit, A* gradient) const {
 }
 
 template <typename T>
-void RankState<T>::clear(const model::Unit& held, A* part) const {
-  context_.device.queue().fill(part, std::byte(0),
-                               context_.job.shard(held) * static_cast<int64_t>(sizeof(A)));
-}
-
-template <typename T>
 template <typename F>
 Status RankState<T>::upload(const model::Unit& held, A* part, F&& read) {
   constexpr int64_t kSize = sizeof(A);
@@ -117,15 +114,27 @@ Status RankState<T>::download(const model::Unit& held, const A* part, F&& take) 
 }
 
 template <typename T>
-Status RankState<T>::after_load(bool clear_moments) {
+Status RankState<T>::begin_slot(const model::Unit& held, size_t slot) {
+  A* const at = of(held.index).slots.at[slot];
+  const float initial = context_.job.optimizer->slots[slot].initial;
+  if (initial != 0)
+    return upload(held, at, [&](int64_t, std::span<A> piece) -> Status {
+      std::ranges::fill(piece, initial);
+      return {};
+    });
+  context_.device.queue().fill(at, std::byte(0), context_.job.shard(held) * static_cast<int64_t>(sizeof(A)));
+  return {};
+}
+
+template <typename T>
+Status RankState<T>::after_load(bool slots_begin) {
   for (const model::Unit& unit : context_.units) {
     const UnitState<T>& s = of(unit.index);
     if (!s.held()) continue;
     if constexpr (!std::is_same_v<T, A>)
       context_.table<T>().convert(context_.context(), s.master, s.parameters, context_.job.shard(unit));
-    if (!clear_moments) continue;
-    clear(unit, s.first);
-    clear(unit, s.second);
+    for (size_t slot = 0; slots_begin && slot < context_.job.optimizer->slots.size(); ++slot)
+      LOOM_TRY(begin_slot(unit, slot));
   }
   return context_.device.queue().drain();
 }
@@ -165,9 +174,8 @@ template <typename T>
 Status RankState<T>::check(std::span<const int> owned) const {
   for (const int unit : owned) {
     const model::Unit& held = context_.units[static_cast<size_t>(unit)];
-    const A* const parts[] = {of(unit).master, of(unit).first, of(unit).second};
-    for (int part = 0; part < kStateParts; ++part) {
-      LOOM_TRY(download(held, parts[part], [&](int64_t, std::span<const A> piece) -> Status {
+    for (size_t part = 0; part < state_parts(context_.job).size(); ++part) {
+      LOOM_TRY(download(held, of(unit).part(part), [&](int64_t, std::span<const A> piece) -> Status {
         if (std::all_of(piece.begin(), piece.end(), [](A value) { return std::isfinite(value); })) return {};
         return fail(Code::not_finite,
                     "the {} of {} has numbers that are not finite: no checkpoint or model is made of it",
@@ -183,12 +191,12 @@ Status RankState<T>::save(const std::string& folder, const format::FlatLayout& l
                           std::span<const int> owned, bool optimizer) const {
   Result<format::FlatWriter> writer = format::FlatWriter::create(folder, layout, context_.groups.member());
   LOOM_TRY(writer.status());
+  const std::vector<std::string_view> parts = state_parts(context_.job, optimizer);
   for (const int unit : owned) {
     const model::Unit& held = context_.units[static_cast<size_t>(unit)];
-    const A* const parts[] = {of(unit).master, of(unit).first, of(unit).second};
-    for (int part = 0; part < (optimizer ? kStateParts : 1); ++part)
-      LOOM_TRY(download(held, parts[part], [&](int64_t first, std::span<const A> piece) {
-        return writer->write_piece(state_part_name(held, part), static_cast<uint64_t>(first), piece);
+    for (size_t part = 0; part < parts.size(); ++part)
+      LOOM_TRY(download(held, of(unit).part(part), [&](int64_t first, std::span<const A> piece) {
+        return writer->write_piece(state_part_name(held, parts[part]), static_cast<uint64_t>(first), piece);
       }));
   }
   return writer->finish();
@@ -196,19 +204,19 @@ Status RankState<T>::save(const std::string& folder, const format::FlatLayout& l
 
 template <typename T>
 Status RankState<T>::load(const StateReaders& readers) {
+  const std::vector<std::string_view> parts = state_parts(context_.job);
   for (const model::Unit& whole : context_.whole_units) {
     const UnitState<T>& s = of(whole.index);
     if (!s.held()) continue;
     const model::Unit& held = context_.units[static_cast<size_t>(whole.index)];
-    A* const parts[] = {s.master, s.first, s.second};
-    for (int part = 0; part < kStateParts; ++part) {
-      const Result<model::StoredShares> stored = stored_part(readers, whole, part);
+    for (size_t part = 0; part < parts.size(); ++part) {
+      const Result<model::StoredShares> stored = stored_part(readers, whole, parts[part]);
       if (stored.status().code() == Code::not_found) {
-        clear(held, parts[part]);
+        LOOM_TRY(begin_slot(held, part - 1));
         continue;
       }
       LOOM_TRY(stored.status());
-      LOOM_TRY(upload(held, parts[part], [&](int64_t first, std::span<A> piece) {
+      LOOM_TRY(upload(held, s.part(part), [&](int64_t first, std::span<A> piece) {
         return model::read_share(
             whole, context_.tensor, context_.shard_begin(held) + first, piece,
             [&](int64_t begin, std::span<float> some) { return stored->read(begin, some); });
@@ -218,14 +226,15 @@ Status RankState<T>::load(const StateReaders& readers) {
   return after_load(false);
 }
 
-Result<model::StoredShares> stored_part(const StateReaders& readers, const model::Unit& whole, int part) {
+Result<model::StoredShares> stored_part(const StateReaders& readers, const model::Unit& whole,
+                                        std::string_view part) {
   const std::string name = state_part_name(whole, part);
   const auto stage = std::find_if(readers.begin(), readers.end(), [&](const auto& candidate) {
     return candidate.front()->layout().buffer(name).ok();
   });
   if (stage == readers.end())
-    return fail(part == 0 ? Code::invalid_data : Code::not_found, "the checkpoint has no {} of {}{}",
-                kParts[part], whole.name(), part == 0 ? ": another model" : "");
+    return fail(part == kMaster ? Code::invalid_data : Code::not_found, "the checkpoint has no {} of {}{}",
+                part, whole.name(), part == kMaster ? ": another model" : "");
   const int degree = static_cast<int>(stage->size());
   const model::Unit stored = model::held_by({degree, 0}, whole);
   const Result<format::FlatBuffer> buffer = stage->front()->layout().buffer(name);
@@ -238,11 +247,11 @@ Result<model::StoredShares> stored_part(const StateReaders& readers, const model
       });
 }
 
-bool has_moments(const StateReaders& readers) {
+bool has_slots(const StateReaders& readers) {
   return std::any_of(readers.begin(), readers.end(), [](const auto& ranks) {
     const auto& buffers = ranks.front()->layout().buffers();
     return std::any_of(buffers.begin(), buffers.end(),
-                       [](const format::FlatBuffer& buffer) { return buffer.name.starts_with(kParts[1]); });
+                       [](const format::FlatBuffer& buffer) { return !buffer.name.starts_with(kMaster); });
   });
 }
 

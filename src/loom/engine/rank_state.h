@@ -1,6 +1,6 @@
-// RankState: a rank's share of the model's state in the arena: masters, moments, gradients, and parameters of
-// a smaller type. How it begins, and how it is read and written. No byte of it is touched by the host but
-// through RankDevice::transfer().
+// RankState: a rank's share of the model's state in the arena: masters, the optimizer's slots, gradients, and
+// parameters of a smaller type. How it begins, and how it is read and written. No byte of it is touched by
+// the host but through RankDevice::transfer().
 //
 // Thread safety: one thread.
 #pragma once
@@ -45,13 +45,16 @@ struct UnitState {
     bool decays;
   };
 
-  A *master = nullptr, *first = nullptr, *second = nullptr, *gradient = nullptr;
+  A *master = nullptr, *gradient = nullptr;
+  ops::Slots<A> slots;
   T* parameters = nullptr;  // the master itself where T is A
   std::vector<Segment> segments;
   std::vector<Range> gaps;         // of the unit's buffer: elements that belong to no parameter
   std::vector<Range> held_by_all;  // of the shard: parameters that every tensor rank has whole,
   std::vector<Range> of_rows;      // and those of them whose gradient is a sum over tensor ranks
   bool held() const { return master != nullptr; }
+  /// By its number among state_parts().
+  A* part(size_t number) const { return number == 0 ? master : slots.at[number - 1]; }
 };
 
 template <typename T>
@@ -67,8 +70,8 @@ class RankState {
   /// Operators write parameters' gradients only; what lies between and behind them would count in the norm.
   void clear_gaps(int unit, A* gradient) const;
 
-  /// Copies masters to parameters, and clears the moments.
-  Status after_load(bool clear_moments);
+  /// Copies masters to parameters; slots get their initial values if they `begin`.
+  Status after_load(bool slots_begin);
 
   // As Engine's functions of these names.
   Status initialize(uint64_t seed);
@@ -88,14 +91,17 @@ class RankState {
   /// Reads one: take(first element, piece).
   template <typename F>
   Status download(const model::Unit& held, const A* part, F&& take) const;
-  void clear(const model::Unit& held, A* part) const;
+  Status begin_slot(const model::Unit& held, size_t slot);
 
   const RankContext context_;
   std::vector<UnitState<T>> units_;
 };
 
-/// How a part of a unit's state is called in checkpoints.
-std::string state_part_name(const model::Unit& unit, int part);
+/// The parts of a unit's state, in the order in which checkpoints have them: the master, and then the slots
+/// if `optimizer`.
+std::vector<std::string_view> state_parts(const program::Job& job, bool optimizer = true);
+/// How one is called in checkpoints.
+std::string state_part_name(const model::Unit& unit, std::string_view part);
 
 extern template class RankState<float>;
 extern template class RankState<bf16>;

@@ -33,22 +33,11 @@ StepEnd<T>::StepEnd(const RankContext& context, const RankState<T>& state, HostW
 }
 
 template <typename T>
-int64_t StepEnd<T>::told_bytes() const {
-  return static_cast<int64_t>(told() * sizeof(double)) * (context_.groups.ranks() + 1);
-}
-
-template <typename T>
-int64_t StepEnd<T>::scratch_bytes() const {
-  return context_.tensor.rank > 0 ? program::kShardGrain * static_cast<int64_t>(sizeof(A)) : 0;
-}
-
-template <typename T>
-void StepEnd<T>::take_memory(std::byte* memory, const double* losses) {
-  auto* const told = reinterpret_cast<double*>(memory);
+void StepEnd<T>::take_memory(double* told, const double* losses) {
+  static_assert(kTold == program::kToldBesideLosses);
   told_ = window_.here(told);
   right_ = told + context_.job.microbatches + kRight;
   losses_ = losses;
-  scratch_ = reinterpret_cast<A*>(memory + told_bytes());
 }
 
 template <typename T>
@@ -79,7 +68,7 @@ Status StepEnd<T>::fetch() {
 
 /// Squares of a unit's gradient shard, in chunks. What every tensor rank holds counts on the first only.
 template <typename T>
-void StepEnd<T>::sum_squares(const model::Unit& unit, double* chunk) const {
+void StepEnd<T>::sum_squares(const model::Unit& unit, double* chunk, A* counted) const {
   constexpr int64_t kSize = program::kShardGrain;
   const ops::Operators<T>& op = context_.table<T>();
   const UnitState<T>& s = state_.of(unit.index);
@@ -87,7 +76,7 @@ void StepEnd<T>::sum_squares(const model::Unit& unit, double* chunk) const {
   if (context_.tensor.rank == 0) return;
   int64_t done = -1;  // the last chunk that was summed again
   const auto sum_again = [&](int64_t which) {
-    if (which != done) sum_counted(s, which, chunk + which);
+    if (which != done) sum_counted(s, which, counted, chunk + which);
     done = which;
   };
   for (const Range& range : s.held_by_all) {
@@ -100,24 +89,24 @@ void StepEnd<T>::sum_squares(const model::Unit& unit, double* chunk) const {
 }
 
 template <typename T>
-void StepEnd<T>::sum_counted(const UnitState<T>& s, int64_t chunk, double* sum) const {
+void StepEnd<T>::sum_counted(const UnitState<T>& s, int64_t chunk, A* counted, double* sum) const {
   constexpr int64_t kSize = program::kShardGrain, kBytes = sizeof(A);
   const ops::Operators<T>& op = context_.table<T>();
   const int64_t begin = chunk * kSize, end = begin + kSize;
-  op.copy(context_.context(), s.gradient + begin, scratch_, kSize * kBytes);
+  op.copy(context_.context(), s.gradient + begin, counted, kSize * kBytes);
   for (const Range& range : s.held_by_all) {
     const int64_t first = std::max(begin, range.begin), last = std::min(end, range.end);
-    if (first < last) op.clear(context_.context(), scratch_ + (first - begin), (last - first) * kBytes);
+    if (first < last) op.clear(context_.context(), counted + (first - begin), (last - first) * kBytes);
   }
-  op.sum_of_squares(context_.context(), scratch_, kSize, kSize, sum);
+  op.sum_of_squares(context_.context(), counted, kSize, kSize, sum);
 }
 
 template <typename T>
-int64_t StepEnd<T>::queue_squares(double* squares) const {
+int64_t StepEnd<T>::queue_squares(double* squares, A* counted) const {
   int64_t chunks = 0;
   for (const int unit : owned_) {
     const model::Unit& held = context_.units[static_cast<size_t>(unit)];
-    sum_squares(held, squares + chunks);
+    sum_squares(held, squares + chunks, counted);
     chunks += context_.job.shard(held) / program::kShardGrain;
   }
   return chunks;
@@ -127,9 +116,9 @@ int64_t StepEnd<T>::queue_squares(double* squares) const {
 /// chunks of one copy of the model are gathered and added one after the other, unit by unit, which is the
 /// same for every degree and partition, since padding adds zeros only.
 template <typename T>
-Status StepEnd<T>::find_norm(StepProgress& step, double* squares) {
+Status StepEnd<T>::find_norm(StepProgress& step, double* squares, A* counted) {
   const program::Job& job = context_.job;
-  const int64_t chunks = queue_squares(squares);
+  const int64_t chunks = queue_squares(squares, counted);
   window_.download(squares, chunks * static_cast<int64_t>(sizeof(double)));
   LOOM_TRY(fetch());
   double *const own = window_.here(squares), *const all = own + most_chunks_;
@@ -242,8 +231,8 @@ void StepEnd<T>::optimize(const StepProgress& step, int unit) const {
   for (const auto& segment : s.segments) {
     settings.weight_decay = segment.decays ? decay : 0.0f;
     const int64_t at = segment.begin;
-    context_.table<T>().adamw(context_.context(), settings, s.gradient + at, s.master + at, s.first + at,
-                              s.second + at, s.parameters + at, segment.end - at);
+    context_.table<T>().update(context_.context(), settings, s.gradient + at, s.master + at, s.slots.from(at),
+                               s.parameters + at, segment.end - at);
   }
 }
 

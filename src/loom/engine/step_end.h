@@ -1,7 +1,8 @@
 // StepEnd: how a step ends: the norm of the gradients, the losses that all ranks learn, and the optimizer.
 //
-// What ranks tell each other after a step or an evaluation lies in the arena, in the host's window. First
-// come the losses of this rank's microbatches, and some numbers behind them. Then come those of all ranks.
+// What ranks tell each other after a step or an evaluation is a buffer of the program, in the host's window.
+// First come the losses of this rank's microbatches, and some numbers behind them. Then come those of all
+// ranks.
 //
 // Thread safety: one thread.
 #pragma once
@@ -33,12 +34,8 @@ class StepEnd {
 
   StepEnd(const RankContext& context, const RankState<T>& state, HostWindow& window, int stage);
 
-  /// Bytes that ranks tell each other, which are in the window.
-  int64_t told_bytes() const;
-  /// All that it needs, of the arena.
-  int64_t bytes() const { return told_bytes() + scratch_bytes(); }
-  /// `losses` are those of all microbatches' tokens.
-  void take_memory(std::byte* memory, const double* losses);
+  /// Both are in the window: what ranks tell each other, and the losses of all microbatches' tokens.
+  void take_memory(double* told, const double* losses);
 
   /// Units of this stage.
   std::span<const int> owned() const { return owned_; }
@@ -48,11 +45,12 @@ class StepEnd {
   double* right() const { return right_; }
   void clear_right() const;
 
-  /// This rank's sums of squares of its gradients: a double for each chunk of each unit.
-  int64_t queue_squares(double* squares) const;
+  /// This rank's sums of squares of its gradients: a double for each chunk of each unit. Of several tensor
+  /// ranks `counted` gets a chunk with zeros in place of what is not counted.
+  int64_t queue_squares(double* squares, A* counted) const;
   /// Finds norm and loss of a step, of which `squares` has this rank's sums of squares and then those of all
   /// ranks. This is where the host waits for the device. Errors: not_finite, communication_error.
-  Status find_norm(StepProgress& step, double* squares);
+  Status find_norm(StepProgress& step, double* squares, A* counted);
   /// The mean loss of an evaluation, and of a classification how many sequences were right.
   Result<double> mean_loss(int64_t& right);
   /// One unit's update; nothing where the step is skipped.
@@ -63,10 +61,8 @@ class StepEnd {
   enum Told : size_t { kRight, kOverflows, kStops, kBusy, kTold };
   size_t told() const { return static_cast<size_t>(context_.job.microbatches) + kTold; }
 
-  /// Of a chunk of a gradient, with zeros in place of what is not counted.
-  int64_t scratch_bytes() const;
-  void sum_squares(const model::Unit& unit, double* chunk) const;
-  void sum_counted(const UnitState<T>& s, int64_t chunk, double* sum) const;
+  void sum_squares(const model::Unit& unit, double* chunk, A* counted) const;
+  void sum_counted(const UnitState<T>& s, int64_t chunk, A* counted, double* sum) const;
   /// Fetches losses, and whatever was queued to be fetched before, and adds up the losses of each microbatch.
   Status fetch();
   double sum_of_norms(const double* all, int64_t count) const;
@@ -87,7 +83,6 @@ class StepEnd {
   int64_t most_chunks_ = 0;                    // of any stage
   double *told_ = nullptr, *right_ = nullptr;  // the host's: what this rank tells, then what all ranks told
   const double* losses_ = nullptr;
-  A* scratch_ = nullptr;
   std::vector<double> ordered_losses_;  // by number of the microbatch
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "model/objectives/objective.h"
 #include "model/sequence_parallel.h"
 
 namespace loom::model {
@@ -91,9 +92,9 @@ void BatchLayout::fill_rows(const int32_t* target, int64_t only_row, const int32
     if (spec_.pooling == Pooling::first) return sequence * tokens;
     return sequence * tokens + (lengths != nullptr ? lengths[sequence] : tokens) - 1;
   };
-  const bool classifies = spec_.task == Task::classification;
-  if (only_row >= 0) take(classifies ? pooled(only_row / tokens) : only_row, -1);
-  else if (classifies)
+  const bool pools = spec_.objective().rows == HeadRows::one_of_sequence;
+  if (only_row >= 0) take(pools ? pooled(only_row / tokens) : only_row, -1);
+  else if (pools)
     for (int64_t sequence = 0; sequence < sizes_.batch; ++sequence)
       take(pooled(sequence), target[sequence * tokens]);
   else

@@ -13,6 +13,7 @@
 #include "model/families.h"
 #include "model/families/family.h"
 #include "model/hugging_face.h"
+#include "model/objectives/objective.h"
 
 namespace loom::model {
 namespace {
@@ -28,9 +29,27 @@ Result<ops::Activation> activation_from(const std::string& key, const std::strin
               key, name);
 }
 
+/// Whether the name of a model class in `architectures` ends with one of these.
+bool names_class(const Json& config, std::initializer_list<const char*> endings) {
+  if (!config.contains("architectures") || !config["architectures"].is_array()) return false;
+  return std::any_of(config["architectures"].begin(), config["architectures"].end(), [&](const Json& name) {
+    return name.is_string() && std::any_of(endings.begin(), endings.end(), [&](const char* ending) {
+             return name.get<std::string>().ends_with(ending);
+           });
+  });
+}
+
+/// That tells classes apart, by the model classes in `architectures`; null: none.
+const Objective* classifier_in(const Json& config) {
+  for (const Objective* one : objectives())
+    if (one->predicts_classes && names_class(config, {one->model_class})) return one;
+  return nullptr;
+}
+
 /// What the model classes in `architectures` are for.
 Task task_in(const Json& config, Family family) {
-  return classifies(config) ? Task::classification : usual_task(family);
+  const Objective* const classifier = classifier_in(config);
+  return classifier != nullptr ? classifier->task : usual_task(family);
 }
 
 /// Whether a model of this config has the task's head: those that are named may be without any, or with one
@@ -38,14 +57,9 @@ Task task_in(const Json& config, Family family) {
 bool has_head(const Json& config, Family family, Task task) {
   if (task_in(config, family) != task) return false;
   if (!config.contains("architectures") || !config["architectures"].is_array()) return true;
-  constexpr std::string_view kHeads[] = {"ForSequenceClassification", "ForMaskedLM", "ForCausalLM",
-                                         "LMHeadModel", "ForPreTraining"};
-  return config["architectures"].empty() ||
-         std::any_of(config["architectures"].begin(), config["architectures"].end(), [&](const Json& name) {
-           return name.is_string() && std::any_of(std::begin(kHeads), std::end(kHeads), [&](auto head) {
-                    return name.get<std::string>().ends_with(head);
-                  });
-         });
+  return config["architectures"].empty() || names_class(config, {"LMHeadModel", "ForPreTraining"}) ||
+         std::ranges::any_of(objectives(),
+                             [&](const Objective* one) { return names_class(config, {one->model_class}); });
 }
 
 /// Counts the model's own labels, or takes the `wanted` ones of a run that begins with it.
@@ -65,10 +79,8 @@ std::string numbered_label(int64_t label) { return fmt::format("LABEL_{}", label
 /// The name of `transformers`' class for a spec.
 std::string class_of(const ModelSpec& spec) {
   const FamilyKeys& keys = description_of(spec.family).keys;
-  const std::string prefix = keys.classes;
-  if (spec.task == Task::classification) return prefix + "ForSequenceClassification";
-  if (spec.task == Task::masked) return prefix + "ForMaskedLM";
-  return prefix + keys.causal_class;
+  const bool own = keys.usual_class != nullptr && spec.task == usual_task(spec.family);
+  return std::string(keys.classes) + (own ? keys.usual_class : spec.objective().model_class);
 }
 
 /// Sets what `transformers` takes for keys that are left out. New models may have other values.
@@ -104,12 +116,11 @@ Status read_common(const Json& config, ModelSpec& spec) {
       .optional<float>(names.residual_dropout, spec.residual_dropout)
       .optional<float>(names.attention_dropout, spec.attention_dropout)
       .optional<float>("initializer_range", spec.initial_deviation);
-  if (spec.task != Task::classification) keys.flag("tie_word_embeddings", spec.tied);
-  const bool fills_up = spec.task != Task::causal || usual_task(spec.family) == Task::masked;
-  if (fills_up) keys.optional<int32_t>("pad_token_id", spec.padding);
+  if (!spec.objective().predicts_classes) keys.flag("tie_word_embeddings", spec.tied);
+  if (!spec.objective().continues_texts) keys.optional<int32_t>("pad_token_id", spec.padding);
   LOOM_TRY(keys.status());
   const bool given_padding = config.contains("pad_token_id") && !config["pad_token_id"].is_null();
-  if (usual_task(spec.family) == Task::masked && given_padding && spec.padding < 0)
+  if (!spec.causal && given_padding && spec.padding < 0)
     return fail(Code::invalid_data, "pad_token_id is {}, must be a token, or null for the family's",
                 spec.padding);
   // By the names that they have here, and before anything is computed of them.
@@ -142,7 +153,7 @@ Result<ModelSpec> spec_from_config(const Json& config, std::optional<Task> task,
   ModelSpec spec = choices.take();
   spec.new_head = task && !has_head(config, *family, *task);
   LOOM_TRY(check_required(config, *family, spec.task, !task));
-  if (spec.task == Task::classification)
+  if (spec.objective().predicts_classes)
     LOOM_TRY(read_labels(config, has_head(config, *family, spec.task), labels, spec));
   LOOM_TRY(read_common(config, spec));
   if (description_of(*family).read != nullptr) LOOM_TRY(description_of(*family).read(config, spec));
@@ -152,12 +163,7 @@ Result<ModelSpec> spec_from_config(const Json& config, std::optional<Task> task,
   return spec;
 }
 
-bool classifies(const Json& config) {
-  if (!config.contains("architectures") || !config["architectures"].is_array()) return false;
-  return std::any_of(config["architectures"].begin(), config["architectures"].end(), [](const Json& name) {
-    return name.is_string() && name.get<std::string>().ends_with("ForSequenceClassification");
-  });
-}
+bool classifies(const Json& config) { return classifier_in(config) != nullptr; }
 
 /// id2label wins, as it does in `transformers`, which has saved either.
 Result<int64_t> count_labels(const Json& config) {
@@ -232,8 +238,8 @@ Json config_of(const ModelSpec& spec) {
   if (names.activation != nullptr) config[names.activation] = activation_name(spec.activation);
   if (names.embedding_dropout != nullptr) config[names.embedding_dropout] = spec.embedding_dropout;
   if (spec.padding >= 0) config["pad_token_id"] = spec.padding;
-  if (spec.task == Task::classification) {
-    config["problem_type"] = "single_label_classification";
+  if (spec.objective().predicts_classes) {
+    config["problem_type"] = spec.objective().problem_type;
     std::vector<std::string> names;
     for (int64_t label = 0; label < spec.labels; ++label) names.push_back(numbered_label(label));
     set_label_names(names, config);

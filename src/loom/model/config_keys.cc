@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "model/families.h"
 #include "model/families/family.h"
+#include "model/objectives/objective.h"
 
 namespace loom::model {
 namespace {
@@ -145,11 +146,11 @@ Status check_required(const Json& config, Family family, Task task, bool compute
   if (config.contains("pruned_heads") && !config["pruned_heads"].empty())
     return fail(Code::unsupported, "pruned_heads is {}; only whole layers are supported, {{}}",
                 config["pruned_heads"].dump());
-  if (computes && task == Task::classification && config.contains("problem_type") &&
-      !config["problem_type"].is_null() && config["problem_type"] != "single_label_classification")
-    return fail(Code::unsupported,
-                "problem_type is {}; only \"single_label_classification\", one class a text, is supported",
-                config["problem_type"].dump());
+  const char* const right = objective_of(task).problem_type;
+  if (right != nullptr && computes && config.contains("problem_type") && !config["problem_type"].is_null() &&
+      config["problem_type"] != right)
+    return fail(Code::unsupported, "problem_type is {}; only \"{}\", one class a text, is supported",
+                config["problem_type"].dump(), right);
   return {};
 }
 

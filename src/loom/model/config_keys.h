@@ -31,8 +31,9 @@ struct FamilyKeys {
   const char *context = nullptr, *width = nullptr, *layers = nullptr, *heads = nullptr;
   const char *feed_forward = nullptr, *activation = nullptr, *epsilon = nullptr;
   const char *embedding_dropout = nullptr, *residual_dropout = nullptr, *attention_dropout = nullptr;
-  const char* classes = nullptr;             // prefix of the names of model classes
-  const char* causal_class = "ForCausalLM";  // what the causal one's name ends with
+  const char* classes = nullptr;  // prefix of the names of model classes
+  /// What the name of the usual task's class ends with; null: as the objective has it.
+  const char* usual_class = nullptr;
   std::span<const KeyAlias> aliases = {};
   std::span<const char* const> read = {};  // besides those above
   std::span<const Required> required = {};

@@ -11,14 +11,11 @@ namespace loom::model {
 
 /// As `model_type` of config.json has it: "gpt2", "gptj", "gpt_neox", "gpt_neo", "bloom", "bert", "roberta".
 const char* family_name(Family family);
-/// "causal", "masked", "classification".
-const char* task_name(Task task);
 
 /// invalid_argument with the names that there are.
 Result<Family> family_from(std::string_view name);
-Result<Task> task_from(std::string_view name);
 
-/// What a family is made for: masked language modelling (BERT, RoBERTa) or causal.
+/// What a family is made for.
 Task usual_task(Family family);
 
 /// A spec with the family's choices and no sizes. Rotary dimensions and local layers, which sizes decide, are

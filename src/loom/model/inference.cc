@@ -7,6 +7,7 @@
 #include "model/families.h"
 #include "model/hugging_face.h"
 #include "model/model_file.h"
+#include "model/objectives/objective.h"
 #include "ops/tables.h"
 
 namespace loom::model {
@@ -24,9 +25,9 @@ Status check_memory(const char* what, double bytes) {
 }  // namespace
 
 Status check_continues(const ModelSpec& spec) {
-  if (spec.task == Task::causal) return {};
+  if (spec.objective().continues_texts) return {};
   return fail(Code::unsupported, "a {} model of task {} does not continue texts; a causal one would",
-              family_name(spec.family), task_name(spec.task));
+              family_name(spec.family), spec.objective().name);
 }
 
 Inference::Inference(const ModelSpec& spec, int threads)
@@ -126,8 +127,8 @@ std::vector<float> Inference::head_logits(int64_t row) {
 
 Result<std::vector<float>> Inference::classify(std::span<const int32_t> token, int64_t batch,
                                                int32_t padding) {
-  if (spec_.task != Task::classification)
-    return fail(Code::unsupported, "the model is {}, must be a classification", task_name(spec_.task));
+  if (!spec_.objective().predicts_classes)
+    return fail(Code::unsupported, "the model is {}, must be a classification", spec_.objective().name);
   const int64_t tokens = static_cast<int64_t>(token.size()) / batch;
   if (tokens < 1 || tokens > spec_.context)
     return fail(Code::invalid_argument, "sequences of {} tokens, must be 1 to the model's context, {}",
@@ -165,7 +166,8 @@ Result<std::vector<float>> Inference::feed(int32_t token) {
     const double elements = 2.0 * static_cast<double>(spec_.layers) * static_cast<double>(spec_.context) *
                             static_cast<double>(spec_.width);
     LOOM_TRY(check_memory("the keys and values of its context", elements * sizeof(float)));
-    past_.resize(static_cast<size_t>(spec_.layers * 2 * spec_.context * spec_.width) * sizeof(float));
+    past_.resize(static_cast<size_t>(spec_.layers * 2 * spec_.context * spec_.attention().key_width()) *
+                 sizeof(float));
   }
   pass_.past = past_.data();
   pass_.first_token = position_;

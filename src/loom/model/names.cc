@@ -57,8 +57,7 @@ std::vector<TiedName> tied_names(const ModelSpec& spec) {
   std::vector<TiedName> names = {{embedding, head + ".weight"}};
   const char* const newer = description_of(spec.family).newer_head_weight;
   if (newer != nullptr) names.push_back({embedding, newer});
-  if (spec.task == Task::masked)
-    names.push_back({stem_of(spec, Part::head_weight, 0) + ".bias", head + ".bias"});
+  if (spec.head_transform) names.push_back({stem_of(spec, Part::head_weight, 0) + ".bias", head + ".bias"});
   return names;
 }
 
@@ -80,9 +79,9 @@ std::vector<Source> sources_of(const ModelSpec& spec, Part part, int64_t layer,
     if (transposed) std::swap(stored.front(), stored.back());
     return stored;
   };
-  // An untied head of the masked task computes with the decoder's bias; beside it stands the one that a tied
+  // An untied head behind a transform computes with the decoder's bias; beside it stands the one that a tied
   // head computes with, which older versions wrote instead.
-  if (part == Part::head_bias && spec.task == Task::masked && !spec.tied) {
+  if (part == Part::head_bias && spec.head_transform && !spec.tied) {
     const std::string outer = stem.substr(0, stem.rfind('.'));
     return {{outer + suffix, shape_for(columns), 0, columns, false, 0, {}},
             {stem + suffix, shape_for(columns), 0, columns, false, 0, {}}};
@@ -90,8 +89,8 @@ std::vector<Source> sources_of(const ModelSpec& spec, Part part, int64_t layer,
   const size_t hole = stem.find("{}");
   if (hole == std::string::npos) {
     const bool fused = weight == Part::qkv_weight && own.fused_by_head;
-    return {{stem + suffix, shape_for(columns), 0, columns, transposed, fused ? spec.head_size() : 0,
-             other_names(spec, part, stem + suffix)}};
+    return {{stem + suffix, shape_for(columns), 0, columns, transposed,
+             fused ? spec.attention().head_size : 0, other_names(spec, part, stem + suffix)}};
   }
   std::vector<Source> sources;
   for (int which = 0; which < 3; ++which) {

@@ -25,7 +25,7 @@ struct Pass {
   /// Of the microbatch. They may be left out where a unit's steps read neither tokens nor lengths.
   BatchArrays arrays = {};
   int64_t first_token = 0;  // place of the first token in its sequence, where tokens come one by one
-  /// Where they do: keys and values of the block's tokens so far, [context, H·D] each; batch and tokens
+  /// Where they do: keys and values of the block's tokens so far, [context, key_width] each; batch and tokens
   /// are 1.
   std::byte* past = nullptr;
   int64_t rows() const { return batch * tokens; }
@@ -34,8 +34,8 @@ struct Pass {
 /// The part of a block's attention and feed-forward that is computed here: all of it, unless tensor
 /// parallelism splits heads and the hidden layer over ranks. Parameters and arrays have these sizes.
 struct Share {
-  int64_t heads = 0;         // computed here
-  int64_t first_head = 0;    // of them, among the model's
+  AttentionGeometry attention = {};
+  int64_t first_head = 0;    // of queries, among the model's
   int64_t feed_forward = 0;  // width of the hidden layer here
   /// Tokens whose rows of the embedding, and columns of the logits, are here.
   ops::VocabularyRange vocabulary = {};
@@ -44,7 +44,7 @@ struct Share {
   /// Between sublayers each rank has an equal part of the rows only: model/sequence_parallel.h.
   bool divides_rows = false;
   static Share whole(const ModelSpec& spec) {
-    return {spec.heads, 0, spec.feed_forward, {0, spec.vocabulary}};
+    return {spec.attention(), 0, spec.feed_forward, {0, spec.vocabulary}};
   }
 };
 

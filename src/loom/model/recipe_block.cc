@@ -41,7 +41,8 @@ class Block : RecipeBuilder {
   bool post() const { return spec_.norms == NormPlacement::post; }
   bool parallel() const { return spec_.residual != Residual::serial; }
   bool one_norm() const { return spec_.residual == Residual::parallel_one_norm; }
-  int64_t across() const { return share_.heads * spec_.head_size(); }
+  int64_t across() const { return share_.attention.width(); }
+  int64_t qkv_columns() const { return share_.attention.qkv_width(); }
   int64_t hidden() const { return share_.feed_forward; }
   int64_t row_elements() const { return rows() * width(); }
   int64_t own_elements() const { return own() * width(); }
@@ -94,11 +95,11 @@ class Block : RecipeBuilder {
   }
 
   int attention(int x) {
-    const int64_t wide = largest_.heads * spec_.head_size();
-    qkv_ = values("qkv", rows() * 3 * wide);
-    heads_ = values("heads", rows() * wide);
-    log_sums_ = sums("log-sums", rows() * largest_.heads);
-    product(Kernel::linear, Part::qkv_weight, {x}, {qkv_}, rows(), width(), 3 * across());
+    const AttentionGeometry& most = largest_.attention;
+    qkv_ = values("qkv", rows() * most.qkv_width());
+    heads_ = values("heads", rows() * most.width());
+    log_sums_ = sums("log-sums", rows() * most.query_heads);
+    product(Kernel::linear, Part::qkv_weight, {x}, {qkv_}, rows(), width(), qkv_columns());
     if (spec_.rotary()) heads(Kernel::rotary, {qkv_}, {qkv_});
     heads(Kernel::attention, {qkv_}, {heads_, log_sums_});
     const int made = summand();
@@ -118,15 +119,16 @@ class Block : RecipeBuilder {
 
   /// The sublayers backward: the derivative with respect to what each read, from that of its output.
   int attention_backward(int incoming, int read) {
-    const int64_t wide = largest_.heads * spec_.head_size();
-    const int dheads = values("dheads", rows() * wide), dqkv = values("dqkv", rows() * 3 * wide);
+    const AttentionGeometry& most = largest_.attention;
+    const int dheads = values("dheads", rows() * most.width()),
+              dqkv = values("dqkv", rows() * most.qkv_width());
     product(Kernel::linear_input, Part::projection_weight, {incoming}, {dheads}, rows(), across(), width());
     heads(Kernel::attention_gradient, {qkv_, heads_, log_sums_, dheads}, {dqkv});
     if (spec_.rotary()) heads(Kernel::rotary, {dqkv}, {dqkv}).adds = true;
     const int made = summand();
-    product(Kernel::linear_input, Part::qkv_weight, {dqkv}, {made}, rows(), width(), 3 * across());
+    product(Kernel::linear_input, Part::qkv_weight, {dqkv}, {made}, rows(), width(), qkv_columns());
     const int sum = leaving(made);
-    product(Kernel::linear_weight, Part::qkv_weight, {read, dqkv}, {}, rows(), width(), 3 * across());
+    product(Kernel::linear_weight, Part::qkv_weight, {read, dqkv}, {}, rows(), width(), qkv_columns());
     product(Kernel::linear_weight, Part::projection_weight, {heads_, incoming}, {}, rows(), across(),
             width());
     return sum;

@@ -1,9 +1,8 @@
 // The head: the rows that it computes, the layers before the logits, logits, and the loss with its gradient.
 //
-// A causal model's head computes all rows, a masked one's those with targets, a classification's one of each
-// sequence: R rows, which are put together first unless they are all. Before the logits stand the last norm
-// of pre-norm families, the dense layer, activation and norm of masked models, and the pooler of
-// classification.
+// The objective says which rows a head computes: all, those with targets, or one of each sequence. These are
+// R rows, which are put together first unless they are all. Before the logits stand the last norm of pre-norm
+// families, and the dense layer with activation and norm (transform), or with tanh (pooler).
 //
 // Logits exist for a few rows at a time. The matrix W[V, C] may be the embedding's. Tensor rank t has the
 // tokens [t · V/T, (t + 1) · V/T) of it and of its bias; the last rank may have fewer. So it has those
@@ -12,7 +11,8 @@
 // the loss and its columns' derivatives. Then the ranks add up their summands of dx (Shoeybi et al.,
 // "Megatron-LM", 2019).
 //
-// A classification has no vocabulary to divide, and few rows: every rank computes all of them.
+// A head of classes has no vocabulary to divide, and few rows: every rank computes all of them.
+#include "model/objectives/objective.h"
 #include "model/recipe_builder.h"
 
 namespace loom::model {
@@ -23,8 +23,8 @@ class Head : RecipeBuilder {
   Head(const ModelSpec& spec, const RecipeSizes& sizes, HeadPass pass)
       : RecipeBuilder(spec, sizes),
         pass_(pass),
-        classifies_(spec.task == Task::classification),
-        splits_(is_split() && !classifies_),
+        objective_(spec.objective()),
+        splits_(is_split() && !objective_.predicts_classes),
         x_(given(Given::input, "x", divides())),
         targets_(given(Given::targets, "targets")),
         losses_(given(Given::losses, "losses")) {
@@ -63,7 +63,7 @@ class Head : RecipeBuilder {
     Step& made = counted(on(Kernel::pick, {x_, given(Given::picked, "rows")}, {picked}, rows_, width()));
     if (pass_ != HeadPass::logits) made.writes[1] = losses_;
     if (!divides()) return picked;
-    if (classifies_) return exchange(Kernel::all_reduce, picked, picked);
+    if (!splits_) return exchange(Kernel::all_reduce, picked, picked);
     return leave(picked, "sum", own_ * width());
   }
 
@@ -108,8 +108,8 @@ class Head : RecipeBuilder {
   int logits(int x) {
     const bool learns = pass_ == HeadPass::loss;
     const int64_t most = std::min(rows_, kHeadRows * (splits_ ? share_.degree : 1));
-    const int64_t columns = classifies_ ? spec_.labels : share_.vocabulary.count;
-    const int64_t widest = classifies_ ? spec_.labels : largest_.vocabulary.count;
+    const int64_t columns = splits_ ? share_.vocabulary.count : spec_.outputs();
+    const int64_t widest = splits_ ? largest_.vocabulary.count : spec_.outputs();
     const int made = sums("logits", most * widest);
     const int target = picks_ ? given(Given::picked_targets, "picked targets") : targets_;
     const int d = learns ? values("summand", rows_ * width()) : -1;
@@ -129,7 +129,8 @@ class Head : RecipeBuilder {
         on(Kernel::read_logits, {made}, {given(Given::logits, "one row's logits")}, 1, columns);
         return -1;
       }
-      if (classifies_ && !learns) some(Kernel::count_right, {made, target}, {given(Given::right, "right")});
+      if (objective_.metric == Metric::accuracy && !learns)
+        some(Kernel::count_right, {made, target}, {given(Given::right, "right")});
       if (splits_) {
         const int numbers = sums("numbers", n * 3), all = sums("all numbers", n * 3 * share_.degree);
         some(Kernel::split_begin, {made, target}, {made, numbers});
@@ -167,7 +168,8 @@ class Head : RecipeBuilder {
   }
 
   const HeadPass pass_;
-  const bool classifies_, splits_;  // whether the ranks divide the vocabulary
+  const Objective& objective_;
+  const bool splits_;  // whether the ranks divide the vocabulary
   const int x_, targets_, losses_;
   bool picks_ = false;
   int64_t rows_ = 0, own_ = 0;  // R, and those of them that this rank's layers see
@@ -178,16 +180,15 @@ class Head : RecipeBuilder {
 }  // namespace
 
 int64_t picked_rows(const ModelSpec& spec, const RecipeSizes& sizes, HeadPass pass) {
-  const bool classifies = spec.task == Task::classification, is_split = sizes.share.degree > 1;
-  const bool picks = pass == HeadPass::logits || classifies ||
-                     (spec.task == Task::masked && (!is_split || sizes.targets > 0));
+  const Objective& objective = spec.objective();
+  const bool is_split = sizes.share.degree > 1;
+  const bool picks = pass == HeadPass::logits || objective.rows == HeadRows::one_of_sequence ||
+                     (objective.rows == HeadRows::with_targets && (!is_split || sizes.targets > 0));
   if (!picks) return 0;
-  const int64_t rows = pass == HeadPass::logits ? 1
-                       : classifies             ? sizes.batch
-                       : sizes.targets > 0      ? sizes.batch * sizes.targets
-                                                : sizes.rows();
+  const int64_t rows =
+      pass == HeadPass::logits ? 1 : sizes.batch * objective.rows_of_sequence(sizes.tokens, sizes.targets);
   // Every rank has as many places, so some may stay empty.
-  const int64_t grain = !classifies && sizes.share.divides_rows ? sizes.share.degree : 1;
+  const int64_t grain = !objective.predicts_classes && sizes.share.divides_rows ? sizes.share.degree : 1;
   return (rows + grain - 1) / grain * grain;
 }
 

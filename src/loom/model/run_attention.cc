@@ -9,16 +9,16 @@ ops::AttentionShape shape_of(const Operands<T>& o) {
   ops::AttentionShape shape;
   shape.batch = o.pass.batch;
   shape.tokens = o.pass.tokens;
-  shape.heads = o.share.heads;
-  shape.head_size = o.spec.head_size();
+  shape.heads = o.share.attention.query_heads;
+  shape.head_size = o.share.attention.head_size;
   shape.scale = o.spec.attention_scale();
   shape.causal = o.spec.causal;
   shape.window = o.spec.window_of(o.unit.index - 1);
   shape.alibi = o.spec.position == Position::alibi;
   shape.lengths = o.spec.causal ? nullptr : o.pass.arrays.lengths;
   shape.first_head = o.share.first_head;
-  shape.all_heads = o.spec.heads;
-  const int64_t pairs = o.spec.heads * o.pass.tokens * o.pass.tokens;
+  shape.all_heads = o.spec.attention().query_heads;
+  const int64_t pairs = shape.all_heads * o.pass.tokens * o.pass.tokens;
   shape.dropout = {o.pass.training ? o.spec.attention_dropout : 0.0f,
                    key_of(o.pass, o.unit.index, Site::attention),
                    o.pass.first_sample * static_cast<uint64_t>(pairs)};
@@ -30,8 +30,8 @@ ops::RotaryShape rotary_of(const Operands<T>& o) {
   ops::RotaryShape shape;
   shape.batch = o.pass.batch;
   shape.tokens = o.pass.tokens;
-  shape.heads = o.share.heads;
-  shape.head_size = o.spec.head_size();
+  shape.heads = o.share.attention.query_heads;
+  shape.head_size = o.share.attention.head_size;
   shape.dims = o.spec.rotary_dims;
   shape.interleaved = o.spec.position == Position::rotary_interleaved;
   shape.base = o.spec.rotary_base;
@@ -42,11 +42,11 @@ ops::RotaryShape rotary_of(const Operands<T>& o) {
 /// Of one token, with the keys and values of those before it, which its own join.
 template <typename T>
 void attend_to_past(const Operands<T>& o) {
-  const int64_t across = o.step.in, at = o.pass.first_token;
+  const int64_t across = o.share.attention.key_width(), at = o.pass.first_token;
   T *const qkv = o.in(0), *const keys = reinterpret_cast<T*>(o.pass.past),
-           *const values = keys + o.spec.context * across;
-  o.copy(qkv + across, keys + at * across, across);
-  o.copy(qkv + 2 * across, values + at * across, across);
+           *const values = keys + o.spec.context * across, *const key = qkv + o.share.attention.width();
+  o.copy(key, keys + at * across, across);
+  o.copy(key + across, values + at * across, across);
   o.op.attention_step(o.context(), shape_of(o), qkv, keys, values, at, o.out(0));
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "model/families.h"
+#include "model/objectives/objective.h"
 
 namespace loom::model {
 namespace {
@@ -22,7 +23,7 @@ std::string difference(const ModelSpec& stored, const ModelSpec& wanted) {
     if (found.empty() && there != here) found = fmt::format("{} {}, not {}", name, there, here);
   };
   compare("model.family", std::string(family_name(stored.family)), std::string(family_name(wanted.family)));
-  compare("model.task", std::string(task_name(stored.task)), std::string(task_name(wanted.task)));
+  compare("model.task", std::string(stored.objective().name), std::string(wanted.objective().name));
   compare("model.vocabulary", stored.vocabulary, wanted.vocabulary);
   compare("model.width", stored.width, wanted.width);
   compare("model.layers", stored.layers, wanted.layers);

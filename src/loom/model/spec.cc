@@ -4,11 +4,16 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "model/objectives/objective.h"
 
 namespace loom::model {
 
+const Objective& ModelSpec::objective() const { return objective_of(task); }
+
+int64_t ModelSpec::outputs() const { return objective().predicts_classes ? labels : vocabulary; }
+
 float ModelSpec::attention_scale() const {
-  return scaled_scores ? 1.0f / std::sqrt(static_cast<float>(head_size())) : 1.0f;
+  return scaled_scores ? 1.0f / std::sqrt(static_cast<float>(attention().head_size)) : 1.0f;
 }
 
 int64_t ModelSpec::window_of(int64_t layer) const {
@@ -22,7 +27,7 @@ Status ModelSpec::check() const {
   LOOM_TRY(from_one_to("model.layers", layers, kMostLayers));
   LOOM_TRY(from_one_to("model.heads", heads, kMostWidth));
   LOOM_TRY(from_one_to("model.feed_forward", feed_forward, kMostFeedForward));
-  if (task == Task::classification) LOOM_TRY(from_one_to("model.labels", labels, INT32_MAX));
+  if (objective().predicts_classes) LOOM_TRY(from_one_to("model.labels", labels, INT32_MAX));
   if (token_types != 0) LOOM_TRY(from_one_to("model.token_types", token_types, kMostWidth));
   if (width % heads != 0)
     return fail(Code::invalid_argument, "model.width is {}, must be a multiple of model.heads, {}", width,
@@ -37,10 +42,10 @@ Status ModelSpec::check() const {
         "the model has {:.1e} parameters, must have {:.0e} at most: model.layers is {}, model.width {}, "
         "model.feed_forward {}, model.vocabulary {}",
         parameters, kMostParameters, layers, width, feed_forward, vocabulary);
-  if (rotary() && (rotary_dims < 2 || rotary_dims > head_size() || rotary_dims % 2 != 0))
+  if (rotary() && (rotary_dims < 2 || rotary_dims > attention().head_size || rotary_dims % 2 != 0))
     return fail(Code::invalid_argument,
                 "model.rotary_dims is {}, must be even, at least 2 and at most the size of a head, {}",
-                rotary_dims, head_size());
+                rotary_dims, attention().head_size);
   if (rotary() && !(rotary_base > 0))
     return fail(Code::invalid_argument, "model.rotary_base is {}, must be positive", rotary_base);
   if (!local.empty() && (static_cast<int64_t>(local.size()) != layers || window < 1))
@@ -72,8 +77,7 @@ double ModelSpec::head_weights() const {
 
 double ModelSpec::flops_per_token(int64_t tokens, int64_t targets) const {
   const double block = 4.0 * width * width + 2.0 * width * feed_forward;
-  const double read =
-      task == Task::classification ? 1.0 : static_cast<double>(targets > 0 ? targets : tokens);
+  const double read = static_cast<double>(objective().rows_of_sequence(tokens, targets));
   const double head = head_weights() * read / static_cast<double>(tokens);
   const double square = (causal ? 6.0 : 12.0) * layers * static_cast<double>(width) * tokens;
   return 6.0 * (layers * block + head) + square;

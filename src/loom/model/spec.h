@@ -16,7 +16,7 @@ namespace loom::model {
 
 enum class Family { gpt2, gptj, gpt_neox, gpt_neo, bloom, bert, roberta };
 
-/// What the head predicts: the next token, tokens that were masked, or a class for each sequence.
+/// What a model is trained for; each is described in objectives/.
 enum class Task { causal, masked, classification };
 
 /// Where a block normalizes: what enters attention and feed-forward (pre), or the sums after them (post).
@@ -28,12 +28,28 @@ enum class Residual { serial, parallel_one_norm, parallel_two_norms };
 /// How a token knows its place: a learned vector, the rotation of queries and keys, or a penalty on distance.
 enum class Position { learned, rotary_interleaved, rotary_half, alibi };
 
-/// Which token of a sequence a classification head reads.
+/// Which token of a sequence a head of classes reads.
 enum class Pooling { first, last };
 
 /// Bounds that keep products of sizes far from what 64 bits hold; no model comes near.
 constexpr int64_t kMostLayers = 1 << 16, kMostWidth = 1 << 20, kMostFeedForward = 1 << 24;
 constexpr double kMostParameters = 1e15;
+
+/// Heads of attention, of a model or of one of its tensor ranks. The heads of keys and values are shared by
+/// equal numbers of the queries'; every family here has as many of each.
+struct AttentionGeometry {
+  int64_t query_heads = 0, key_value_heads = 0, head_size = 0;
+
+  int64_t width() const { return query_heads * head_size; }  // of queries, and of what attention makes
+  int64_t key_width() const { return key_value_heads * head_size; }  // and of values
+  int64_t qkv_width() const { return width() + 2 * key_width(); }
+  bool divides(int64_t ranks) const { return query_heads % ranks == 0 && key_value_heads % ranks == 0; }
+  AttentionGeometry of_one(int64_t ranks) const {
+    return {query_heads / ranks, key_value_heads / ranks, head_size};
+  }
+};
+
+struct Objective;
 
 struct ModelSpec {
   Family family = Family::gpt2;
@@ -45,13 +61,13 @@ struct ModelSpec {
   int64_t layers = 0;
   int64_t heads = 0;
   int64_t feed_forward = 0;  // width of the hidden layer
-  int64_t labels = 0;        // of a classification
+  int64_t labels = 0;        // classes that the head tells apart, if it does
   ops::Activation activation = ops::Activation::gelu_tanh;
   float epsilon = 1e-5f;        // of layer norms
   float embedding_dropout = 0;  // after the embedding
   float residual_dropout = 0;   // of what attention and feed-forward add
   float attention_dropout = 0;  // of attention's probabilities
-  float head_dropout = 0;       // of what a classification head reads
+  float head_dropout = 0;       // of what a head of classes reads
   bool new_head = false;        // what a checkpoint lacks of the head begins at random
   bool new_classes = false;     // the checkpoint classifies others: the head's last layer begins at random
   bool tied = true;             // the head's weights are the token embedding's
@@ -72,23 +88,25 @@ struct ModelSpec {
   bool qkv_bias = true;
   bool projection_bias = true;
   bool head_bias = false;
-  bool head_transform = false;  // masked: dense, activation and norm stand before the logits
+  bool head_transform = false;  // dense, activation and norm stand before the logits
   /// Of that transform: the blocks' own, or always the same.
   std::optional<ops::Activation> head_activation;
-  bool pooler = false;  // classification: dense and tanh stand before the logits
+  bool pooler = false;  // dense and tanh stand before the logits
   bool dropout_before_pooler = false;
   Pooling pooling = Pooling::last;
   int32_t padding = -1;  // token that fills sequences up at their end; -1: none does
 
-  int64_t head_size() const { return width / heads; }
+  AttentionGeometry attention() const { return {heads, heads, heads > 0 ? width / heads : 0}; }
   float attention_scale() const;
   bool rotary() const {
     return position == Position::rotary_interleaved || position == Position::rotary_half;
   }
   /// Tokens that one sees in this layer; 0: all.
   int64_t window_of(int64_t layer) const;
+  /// Of the task.
+  const Objective& objective() const;
   /// Logits of a row of the head.
-  int64_t outputs() const { return task == Task::classification ? labels : vocabulary; }
+  int64_t outputs() const;
 
   /// invalid_argument with the name of what is out of range and what would be right.
   Status check() const;
@@ -96,7 +114,7 @@ struct ModelSpec {
   /// Multiplications and additions of matrix products for one token at sequences of `tokens`, forward and
   /// backward, in floating-point operations: 6 for every weight of a matrix, and attention's half square (2
   /// products forward, 4 backward), or whole square where it is not causal. Of the head so much as its
-  /// `targets` of a sequence need; 0: all its tokens. A classification's needs one.
+  /// `targets` of a sequence need; 0: all its tokens (Objective::rows_of_sequence).
   double flops_per_token(int64_t tokens, int64_t targets = 0) const;
   /// Weights that a row of the head is multiplied with: those of the logits, and of the dense layer before
   /// them.

@@ -70,10 +70,11 @@ struct Sides {
 
 Status check_split(const ModelSpec& spec, int degree) {
   if (degree < 1) return fail(Code::invalid_argument, "tensor_degree is {}, must be at least 1", degree);
-  if (spec.heads % degree != 0) {
+  const AttentionGeometry attention = spec.attention();
+  if (!attention.divides(degree)) {
     std::string choices;
     for (int64_t d = 1; d <= spec.heads; ++d)
-      if (spec.heads % d == 0) choices += (choices.empty() ? "" : ", ") + std::to_string(d);
+      if (attention.divides(d)) choices += (choices.empty() ? "" : ", ") + std::to_string(d);
     return fail(Code::invalid_argument,
                 "tensor_degree is {}, must divide model.heads, {}; this model can have {}", degree,
                 spec.heads, choices);
@@ -97,9 +98,9 @@ ops::VocabularyRange vocabulary_of(const ModelSpec& spec, TensorRank tensor) {
 }
 
 Share share_of(const ModelSpec& spec, TensorRank tensor, bool divides_rows) {
-  const int64_t heads = spec.heads / tensor.degree;
-  return {heads,
-          heads * tensor.rank,
+  const AttentionGeometry attention = spec.attention().of_one(tensor.degree);
+  return {attention,
+          attention.query_heads * tensor.rank,
           part_of(spec.feed_forward, tensor).count,
           vocabulary_of(spec, tensor),
           tensor.degree,

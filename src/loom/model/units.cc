@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "model/names.h"
+#include "model/objectives/objective.h"
 #include "ops/operators.h"
 
 namespace loom::model {
@@ -30,7 +31,7 @@ class Builder {
     parameter.decays = parameter.shape.size() > 1;
     parameter.begins_anew =
         (part >= Part::dense_weight && spec_.new_head) || (part >= Part::head_weight && spec_.new_classes);
-    parameter.undivided = unit_.kind == UnitKind::head && spec_.task == Task::classification;
+    parameter.undivided = unit_.kind == UnitKind::head && spec_.objective().predicts_classes;
     parameter.offset = unit_.elements;
     parameter.sources = std::move(sources);
     unit_.elements += (parameter.elements() + Unit::kAlign - 1) / Unit::kAlign * Unit::kAlign;
@@ -77,10 +78,13 @@ Unit block(const ModelSpec& spec, int64_t layer) {
   const float residual = spec.norms == NormPlacement::pre
                              ? deviation / std::sqrt(2.0f * static_cast<float>(spec.layers))
                              : deviation;
+  const AttentionGeometry attention = spec.attention();
   Builder unit(spec, UnitKind::block, layer + 1);
   unit.add_norm(Part::norm1_weight)
-      .add_linear(Part::qkv_weight, width, 3 * width, deviation, spec.qkv_bias)
-      .add_linear(Part::projection_weight, width, width, residual, spec.projection_bias);
+      .add_linear(Part::qkv_weight, width, static_cast<uint64_t>(attention.qkv_width()), deviation,
+                  spec.qkv_bias)
+      .add_linear(Part::projection_weight, static_cast<uint64_t>(attention.width()), width, residual,
+                  spec.projection_bias);
   if (spec.residual != Residual::parallel_one_norm) unit.add_norm(Part::norm2_weight);
   return unit.add_linear(Part::up_weight, width, hidden, deviation, true)
       .add_linear(Part::down_weight, hidden, width, residual, true)

@@ -28,7 +28,7 @@ enum class Part {
   embedding_norm_bias,
   norm1_weight,  // of attention
   norm1_bias,
-  qkv_weight,  // [C, 3·H·D]: q, k and v side by side, heads next to each other in each
+  qkv_weight,  // [C, qkv_width]: q, k and v side by side, heads next to each other in each
   qkv_bias,
   projection_weight,  // [H·D, C]
   projection_bias,

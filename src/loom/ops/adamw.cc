@@ -7,7 +7,9 @@ namespace {
 
 template <typename T>
 void adamw(Workers& workers, const AdamW& settings, const acc_t<T>* gradient, acc_t<T>* master,
-           acc_t<T>* first, acc_t<T>* second, T* parameter, int64_t n) {
+           Slots<acc_t<T>> slots, T* parameter, int64_t n) {
+  acc_t<T>* const first = slots.at[0];
+  acc_t<T>* const second = slots.at[1];
   const AdamWUpdate<acc_t<T>> update(settings);
   for_ranges(workers, n, kPiece, [&](int64_t begin, int64_t end, int) {
 #pragma omp simd
@@ -23,7 +25,7 @@ void adamw(Workers& workers, const AdamW& settings, const acc_t<T>* gradient, ac
 
 template <typename T>
 void add_adamw(Operators<T>& table) {
-  table.adamw = adamw<T>;
+  table.update = adamw<T>;
 }
 LOOM_FOR_EVERY_TYPE(add_adamw)
 

@@ -18,6 +18,7 @@
 #include "base/fp16.h"
 #include "base/workers.h"
 #include "device/operator.h"
+#include "ops/optimizer.h"
 #include "ops/philox.h"
 
 namespace loom::ops {
@@ -69,16 +70,6 @@ struct RotaryShape {
   bool interleaved = false;  // pairs are elements 2p and 2p + 1; else p and p + dims/2
   float base = 10000;
   int64_t first_position = 0;  // of the first token of each sequence
-};
-
-struct AdamW {
-  float learning_rate = 0;
-  float beta1 = 0.9f;
-  float beta2 = 0.999f;
-  float epsilon = 1e-8f;
-  float weight_decay = 0;
-  float gradient_scale = 1;  // applied to the gradient first: clipping
-  int64_t step = 1;          // counts from 1; for the correction of the moments' bias
 };
 
 template <typename T>
@@ -206,10 +197,9 @@ struct Operators {
   /// chunk[i] = Σ x² over elements [i·size, min((i+1)·size, n)), in fp64.
   Operator<void(const A* x, int64_t n, int64_t size, double* chunk)> sum_of_squares;
 
-  // --- adamw.cc: decoupled weight decay (Loshchilov and Hutter, 2019). `parameter` gets the rounded master
-  // and may be null, or the same as master where T is A.
-  Operator<void(const AdamW&, const A* gradient, A* master, A* first, A* second, T* parameter, int64_t n)>
-      adamw;
+  // --- adamw.cc: the optimizer's kernel, with its slots. Gradient, master and slots have n elements.
+  /// `parameter` gets the rounded master and may be null, or the same as master where T is A.
+  Operator<void(const AdamW&, const A* gradient, A* master, Slots<A> slots, T* parameter, int64_t n)> update;
 };
 
 /// For T = float, bf16, fp16 and double (double: for tests, compiled for the least common instruction set

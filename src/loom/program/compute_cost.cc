@@ -110,7 +110,7 @@ class StepCosts {
       return;
     }
     costs_.push_back({KernelKind::batched, passes * all_pairs});
-    const double heads = static_cast<double>(job_.spec.heads) / job_.tensor_degree;
+    const double heads = static_cast<double>(job_.share().attention.query_heads);
     pass(KernelKind::scores, score_passes * element_ * rows * static_cast<double>(job_.tokens) * heads);
   }
 
@@ -227,7 +227,7 @@ double score_bytes(const Job& job, AttentionKind attention) {
   if (attention == AttentionKind::fused) return 0;
   // Scores, their softmax, and what dropout leaves with its mask.
   const double pairs = static_cast<double>(job.batch * job.tokens) * static_cast<double>(job.tokens) *
-                       static_cast<double>(job.spec.heads) / job.tensor_degree;
+                       static_cast<double>(job.share().attention.query_heads);
   return pairs * (3 * static_cast<double>(job.element_bytes()) + 1);
 }
 

@@ -43,7 +43,8 @@ class Generator {
   };
   /// What a unit has from step to step.
   struct State {
-    BufferId master = -1, first = -1, second = -1, parameters = -1;
+    BufferId master = -1, parameters = -1;
+    std::vector<BufferId> slots = {};
     Sum gradient = {};
     bool held() const { return master >= 0; }
   };
@@ -75,7 +76,8 @@ class Generator {
     program_.batch =
         program_.add("batch", Category::batch, job_.microbatches * (rows * 2 * 4 + derived), true);
     program_.losses = program_.add("losses", Category::batch, job_.microbatches * rows * 8, true);
-    norms_ = program_.add("norms", Category::batch, norms_bytes(job_), true);
+    program_.norms = program_.add("norms", Category::batch, norms_bytes(job_), true);
+    program_.told = program_.add("told", Category::batch, told_bytes(job_), true);
     std::vector<int> held = owned_units(job_, stage_);
     if (holds_copy(job_, stage_)) held.push_back(0);
     for (const int unit : held) add_state(unit);
@@ -111,8 +113,8 @@ class Generator {
     state.parameters = state.master;
     if (job_.has_masters())
       state.parameters = add("parameters", Category::parameters, elements * job_.element_bytes());
-    state.first = add("first moment", Category::optimizer, elements * 4);
-    state.second = add("second moment", Category::optimizer, elements * 4);
+    for (const ops::Slot& slot : job_.optimizer->slots)
+      state.slots.push_back(add(slot.name, Category::optimizer, elements * 4));
     state.gradient.shard = add("gradient", Category::gradients, elements * 4);
     program_.shards[index] = state.parameters;
   }
@@ -178,6 +180,8 @@ class Generator {
   void forward(const Part& part, int m) {
     for (int u = part.begin; u < part.end; ++u) {
       if (u == last_) {
+        if (head_ == Op::logits)
+          program_.logits = program_.add("logits of a row", Category::workspace, job_.spec.outputs() * 4);
         if (!program_.trains) emit(head_, u, m, head_uses(x_.at({u - 1, m})));
         continue;
       }
@@ -250,6 +254,9 @@ class Generator {
                              {Role::batch, program_.batch, true, false},
                              {Role::workspace, workspace_, false, true}};
     if (head_ != Op::logits) uses.push_back({Role::losses, program_.losses, false, true});
+    if (head_ == Op::logits) uses.push_back({Role::logits, program_.logits, false, true});
+    if (head_ == Op::evaluate && job_.spec.objective().metric == model::Metric::accuracy)
+      uses.push_back({Role::told, program_.told, true, true});
     if (job_.spec.tied) uses.push_back({Role::tied_parameters, whole_[0], true, false});
     return uses;
   }
@@ -316,7 +323,11 @@ class Generator {
     if (sums_tied_here()) add_to(states_[0].gradient.shard, tied_.shard, 0, -1);
     else if (job_.ties_apart() && states_[0].held())
       emit(Op::tie, 0, -1, {{Role::shard, states_[0].gradient.shard, true, true}});
-    std::vector<Use> uses = {{Role::norms, norms_, false, true}};
+    std::vector<Use> uses = {{Role::norms, program_.norms, false, true},
+                             {Role::told, program_.told, true, true}};
+    if (job_.tensor_degree > 1)
+      uses.push_back({Role::workspace,
+                      program_.add("counted gradients", Category::workspace, kShardGrain * 4), false, true});
     for (const int unit : owned_units(job_, stage_))
       uses.push_back({Role::shard, states_[unit].gradient.shard, true, false});
     emit(Op::norm, -1, -1, std::move(uses));
@@ -324,11 +335,10 @@ class Generator {
       const State& state = states_[u];
       if (!state.held()) continue;
       Instruction& step = emit(Op::step, u, -1,
-                               {{Role::norms, norms_, true, false},
+                               {{Role::norms, program_.norms, true, false},
                                 {Role::shard, state.gradient.shard, true, false},
-                                {Role::master, state.master, true, true},
-                                {Role::first_moment, state.first, true, true},
-                                {Role::second_moment, state.second, true, true}});
+                                {Role::master, state.master, true, true}});
+      for (const BufferId slot : state.slots) step.uses.push_back({Role::slot, slot, true, true});
       if (state.parameters != state.master)
         step.uses.push_back({Role::parameters, state.parameters, false, true});
     }
@@ -347,7 +357,7 @@ class Generator {
   std::vector<BufferId> whole_;          // of all units
   std::map<Place, BufferId> x_, saved_;  // of a unit
   std::map<Place, BufferId> d_;          // of a part
-  BufferId norms_ = -1, workspace_ = -1;
+  BufferId workspace_ = -1;
 };
 
 }  // namespace
@@ -365,6 +375,10 @@ int64_t norms_bytes(const Job& job) {
     most = std::max(most, chunks);
   }
   return most * (job.degree * job.pipeline_degree * job.tensor_degree + 1) * 8;
+}
+
+int64_t told_bytes(const Job& job) {
+  return int64_t{8} * (job.microbatches + kToldBesideLosses) * (job.world + 1);
 }
 
 Program generate(const Job& job, int stage) { return Generator(job, stage).training(); }

@@ -29,6 +29,11 @@ Result<std::vector<Program>> make_programs(const Job& job, Purpose purpose = Pur
 /// of one copy of the model, as many for each as the stage with most of them has.
 int64_t norms_bytes(const Job& job);
 
+/// Numbers that ranks tell each other behind the losses of their microbatches.
+constexpr int kToldBesideLosses = 4;
+/// Of the buffer for what a rank tells, and then for what all ranks told.
+int64_t told_bytes(const Job& job);
+
 /// Bytes of the buffers that units share.
 model::BufferSizes sizes_of(const Job& job);
 

@@ -6,9 +6,11 @@
 
 #include "base/fp16.h"
 #include "base/status.h"
+#include "model/objectives/objective.h"
 #include "model/recipe.h"
 #include "model/sequence_parallel.h"
 #include "model/split.h"
+#include "ops/optimizer.h"
 #include "program/layout.h"
 
 namespace loom::program {
@@ -40,6 +42,7 @@ constexpr int64_t kShardGrain = 1024;
 struct Job {
   model::ModelSpec spec;
   Precision precision = Precision::fp32;
+  const ops::Optimizer* optimizer = &ops::kAdamW;
   int64_t batch = 1;        // sequences of a microbatch
   int64_t tokens = 1;       // of a sequence
   int64_t targets = 0;      // of a sequence, that the loss is the mean over; 0: all its tokens
@@ -101,6 +104,11 @@ struct Job {
   int64_t element_bytes() const { return has_masters() ? 2 : 4; }
   /// Whether parameters are rounded copies of fp32 masters, and not these themselves.
   bool has_masters() const { return precision != Precision::fp32; }
+  /// Bytes of all that is kept of a parameter: master, gradient and the optimizer's slots in fp32, and the
+  /// parameter in the smaller type.
+  int64_t state_bytes() const {
+    return 8 + 4 * static_cast<int64_t>(optimizer->slots.size()) + (has_masters() ? element_bytes() : 0);
+  }
   /// Elements of a unit's buffer: a multiple of degree · kShardGrain.
   int64_t padded(const model::Unit& unit) const {
     const int64_t grain = degree * kShardGrain;
@@ -116,11 +124,8 @@ struct Job {
                        : tokens_per_step();
   }
 
-  /// Rows of a microbatch that the head computes: those with targets, and one of a sequence to be classified.
-  int64_t head_rows() const {
-    if (spec.task == model::Task::classification) return batch;
-    return batch * (targets > 0 ? targets : tokens);
-  }
+  /// Rows of a microbatch that the head computes.
+  int64_t head_rows() const { return batch * spec.objective().rows_of_sequence(tokens, targets); }
   /// What the model asks for, however it is divided: ModelSpec::flops_per_token().
   double flops_per_token() const { return spec.flops_per_token(tokens, targets); }
 

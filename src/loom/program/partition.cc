@@ -245,8 +245,7 @@ Result<Partition> partition_exactly(const PartitionRequest& request) {
 PartitionRequest partition_request(const Job& job, const Machine& machine, const MeasuredUnits& measured) {
   const std::vector<model::Unit> units = job.held_units();
   const model::BufferSizes sizes = sizes_of(job);
-  // Master, two moments and gradient in fp32, and parameters in the smaller type.
-  const double each = 16 + (job.has_masters() ? 2 : 0);
+  const auto each = static_cast<double>(job.state_bytes());
   PartitionRequest request;
   for (const model::Unit& unit : units) {
     const MeasuredUnit seen = measured.empty() ? MeasuredUnit() : measured[static_cast<size_t>(unit.index)];

@@ -65,9 +65,10 @@ enum class Role {
   batch,      // tokens and targets, and what the host derives from them
   losses,     // of each token
   norms,
+  told,    // what ranks tell each other at the end; an evaluation's head counts there what was right
+  logits,  // of one row
   master,
-  first_moment,
-  second_moment,
+  slot,      // of the optimizer, one after the other
   resident,  // offload, load: in memory
   stored,    // in the tier
 };
@@ -75,7 +76,7 @@ enum class Role {
 /// What memory is reported by.
 enum class Category {
   parameters,   // shards: fp32 masters, and their copies in a smaller type
-  optimizer,    // moments
+  optimizer,    // its slots
   gradients,    // shards
   gathered,     // whole units' parameters
   unreduced,    // whole units' gradients, and partial sums
@@ -132,7 +133,8 @@ struct Program {
   bool trains = true;            // whether it has backward and a step
   bool shared = false;           // whether tensor ranks share the work on units
   std::vector<BufferId> shards;  // of each unit: the parameters that gathers read; -1: of another stage
-  BufferId batch = -1, losses = -1;
+  BufferId batch = -1, losses = -1, norms = -1, told = -1;
+  BufferId logits = -1;  // of a row; only of a program of logits, on the head's stage
 
   BufferId add(std::string name, Category category, int64_t bytes, bool persistent = false) {
     buffers.push_back({std::move(name), category, bytes, persistent});

@@ -311,7 +311,10 @@ class Simulation {
             3.0 * static_cast<double>(
                       program.buffers[static_cast<size_t>(instruction.buffer(Role::shard))].bytes));
       case Op::step:
-        return streamed(KernelKind::optimizer, 28 * shard(instruction.unit));  // reads 4 values, writes 3
+        // Reads gradient, master and slots, and writes the last two.
+        return streamed(
+            KernelKind::optimizer,
+            4.0 * static_cast<double>(3 + 2 * job_.optimizer->slots.size()) * shard(instruction.unit));
       case Op::norm: {
         double elements = 0;
         for (const int unit : owned_units(job_, program.stage)) elements += shard(unit);

@@ -25,8 +25,6 @@ class BatchSource {
 
   /// Sequences of an epoch.
   virtual uint64_t windows() const = 0;
-  /// Targets of a sequence, that its loss is the mean over.
-  virtual int64_t targets() const = 0;
   /// Of the dataset's content; another dataset is another list.
   virtual uint64_t dataset_key() const = 0;
   /// Copies rows: inputs and targets are [rows.count, T] each, row-major; a negative target is none. Errors:

@@ -45,7 +45,6 @@ class Batches final : public BatchSource {
 
   /// Windows of an epoch.
   uint64_t windows() const override { return windows_; }
-  int64_t targets() const override { return options_.sequence_length; }
   uint64_t dataset_key() const override { return dataset_->key(); }
   /// The window of a row of a step.
   uint64_t window(uint64_t step, int64_t row) const;

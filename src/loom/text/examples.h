@@ -107,7 +107,6 @@ class ExampleBatches final : public BatchSource {
                                        const BatchOptions& options);
 
   uint64_t windows() const override { return dataset_->size(); }
-  int64_t targets() const override { return 1; }
   uint64_t dataset_key() const override { return dataset_->key(); }
   Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const override;
   void go_on(uint64_t step, uint64_t sequence) override {

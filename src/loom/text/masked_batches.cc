@@ -48,7 +48,7 @@ void MaskedBatches::hide(uint64_t step, int64_t row, std::span<Token> inputs,
   const Permutation order(inner, options_.seed ^ 0x6d61736bu, number);
   const ops::RandomKey key{options_.seed, static_cast<uint32_t>(step), kMaskSite};
   const uint64_t vocabulary = static_cast<uint64_t>(windows_.dataset().vocabulary_size());
-  int64_t left = this->targets();
+  int64_t left = masked_targets(options_.sequence_length);
   for (uint64_t i = 0; i < inner && left > 0; ++i) {
     const size_t at = static_cast<size_t>(order(i)) + 1;
     if (is_special(inputs[at])) continue;

@@ -27,7 +27,6 @@ class MaskedBatches final : public BatchSource {
                                       const SpecialTokens& specials, const BatchOptions& options);
 
   uint64_t windows() const override { return windows_.windows(); }
-  int64_t targets() const override { return masked_targets(options_.sequence_length); }
   uint64_t dataset_key() const override { return windows_.dataset_key(); }
   Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const override;
   void go_on(uint64_t step, uint64_t sequence) override {

@@ -6,7 +6,6 @@
 
 #include "program/generate.h"
 #include "program/memory.h"
-#include "text/masked_batches.h"
 #include "train/config.h"
 
 namespace loom::train {
@@ -31,8 +30,7 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
   job.spec = spec;
   job.precision = precision_of(config);
   job.tokens = config.data.sequence_length;
-  if (spec.task == model::Task::masked) job.targets = text::masked_targets(job.tokens);
-  if (spec.task == model::Task::classification) job.targets = 1;
+  job.targets = spec.objective().targets(job.tokens);
   job.world = world;
   job.strict = parallel.strict;
   job.checkpoint_group =

@@ -4,6 +4,7 @@
 #include "model/families.h"
 #include "model/families/family.h"
 #include "model/hugging_face.h"
+#include "model/objectives/objective.h"
 #include "model/same_model.h"
 #include "text/examples.h"
 #include "train/config.h"
@@ -59,7 +60,7 @@ Status check_given(const Config::Model& given, const model::ModelSpec& spec) {
 void set_dropout(double probability, model::ModelSpec& spec) {
   spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = static_cast<float>(probability);
   if (model::description_of(spec.family).keys.embedding_dropout == nullptr) spec.embedding_dropout = 0;
-  if (spec.task == model::Task::classification && spec.pooler) spec.head_dropout = spec.residual_dropout;
+  if (spec.pooler) spec.head_dropout = spec.residual_dropout;
 }
 
 /// The one number that stands for all of a model's, as written; none where they differ.
@@ -105,7 +106,7 @@ Result<model::ModelSpec> spec_of_from(const Config& config, model::Task task, in
   LOOM_TRY(json.status());
   Result<model::ModelSpec> spec = model::spec_from_config(*json, task, labels);
   LOOM_TRY(spec.status().in(config.model.from));
-  if (task == model::Task::classification && padding >= 0)
+  if (spec->objective().predicts_classes && padding >= 0)
     LOOM_TRY(take_padding(padding, config.model.from, *spec));
   if (spec->vocabulary < dataset_vocabulary)
     return fail(
@@ -128,7 +129,7 @@ Result<model::Task> task_of(const Config& config) {
     if (!task.ok()) return task.status().in("model.task");
     return task;
   }
-  if (text::holds_examples(config.data.folder)) return model::Task::classification;
+  if (text::holds_examples(config.data.folder)) return model::kClassification.task;
   if (!config.model.from.empty()) {
     const Result<Json> json = config_of_from(config);
     LOOM_TRY(json.status());
@@ -151,9 +152,8 @@ Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabular
   Result<model::ModelSpec> choices = model::choices_of(*family, *task);
   LOOM_TRY(choices.status());
   model::ModelSpec spec = choices.take();
-  if (*task == model::Task::classification) spec.labels = labels;
-  if (*task != model::Task::causal || model::usual_task(*family) == model::Task::masked)
-    spec.padding = padding;
+  if (spec.objective().predicts_classes) spec.labels = labels;
+  if (!spec.objective().continues_texts) spec.padding = padding;
   spec.vocabulary = value_or(config.model.vocabulary, dataset_vocabulary);
   if (spec.vocabulary < dataset_vocabulary)
     return fail(Code::invalid_argument, "model.vocabulary is {}, must be at least the dataset's, {}",
@@ -178,7 +178,7 @@ Config resolved(const Config& config, const model::ModelSpec& spec, const progra
   Config filled = config;
   Config::Model& model = filled.model;
   model.family = model::family_name(spec.family);
-  model.task = model::task_name(spec.task);
+  model.task = spec.objective().name;
   model.vocabulary = spec.vocabulary;
   model.context = spec.context;
   model.width = spec.width;

@@ -1,8 +1,8 @@
 #include "train/data.h"
 
 #include "model/families.h"
+#include "model/objectives/objective.h"
 #include "text/examples.h"
-#include "text/masked_batches.h"
 #include "text/same_tokenizer.h"
 #include "train/folders.h"
 
@@ -11,38 +11,10 @@ namespace {
 
 using Source = std::unique_ptr<text::BatchSource>;
 
-template <typename T>
-Result<Source> hold(Result<T> made) {
-  LOOM_TRY(made.status());
-  return Source(std::make_unique<T>(made.take()));
-}
-
 }  // namespace
 
 std::string Data::key() const {
   return fmt::format("{:016x} {:016x}", train->dataset_key(), validation ? validation->dataset_key() : 0);
-}
-
-Result<Source> open_batches(const std::string& folder, text::Split split, model::Task task,
-                            const text::Tokenizer& tokenizer, const text::BatchOptions& options) {
-  const bool examples = text::holds_examples(folder);
-  if (task == model::Task::classification) {
-    auto data = text::ExampleDataset::open(folder, split);
-    LOOM_TRY(data.status());
-    LOOM_TRY(text::check_tokens_of(folder, (*data)->tokenizer_hash(), tokenizer));
-    return hold(text::ExampleBatches::create(data.take(), options));
-  }
-  if (examples)
-    return fail(Code::invalid_argument,
-                "{} holds texts with labels, which only a classification trains on; model.task would be "
-                "classification, or `loom tokenize` without --labels makes data for others",
-                folder);
-  auto data = text::TokenDataset::open(folder, split);
-  LOOM_TRY(data.status());
-  LOOM_TRY(text::check_tokens_of(folder, (*data)->tokenizer_hash(), tokenizer));
-  if (task == model::Task::masked)
-    return hold(text::MaskedBatches::create(data.take(), tokenizer.specials(), options));
-  return hold(text::Batches::create(data.take(), options));
 }
 
 Result<Data> open_data(const Config& config) {
@@ -63,15 +35,16 @@ Result<Data> open_data(const Config& config) {
   options.sequence_length = config.data.sequence_length;
   options.global_batch = config.data.global_batch;
   options.seed = static_cast<uint64_t>(config.run.seed);
-  Result<Source> train = open_batches(folder, text::Split::train, *task, *data.tokenizer, options);
+  const model::Objective& objective = model::objective_of(*task);
+  Result<Source> train = objective.open({folder, text::Split::train, *data.tokenizer, options});
   LOOM_TRY(train.status());
   data.train = train.take();
   options.shuffle = false;
-  Result<Source> validation = open_batches(folder, text::Split::validation, *task, *data.tokenizer, options);
+  Result<Source> validation = objective.open({folder, text::Split::validation, *data.tokenizer, options});
   if (validation.ok()) data.validation = validation.take();
   else if (validation.status().code() != Code::not_found)  // a dataset without a validation split
     return validation.status().in("the validation split");
-  if (*task != model::Task::classification) return data;
+  if (!objective.predicts_classes) return data;
   const auto examples = text::ExampleDataset::open(folder, text::Split::train);
   LOOM_TRY(examples.status());
   data.labels = (*examples)->label_names();
@@ -84,7 +57,7 @@ Result<model::ModelSpec> spec_of(const Config& config, const Data& data) {
       spec_of(config, data.vocabulary, static_cast<int64_t>(data.labels.size()), data.padding);
   LOOM_TRY(spec.status());
   const text::SpecialTokens specials = data.tokenizer->specials();
-  if (specials.padding || spec->task != model::Task::masked) return spec;
+  if (specials.padding || spec->objective().predicts_classes) return spec;
   for (const auto& [does, token] : {std::pair("begins a sequence", specials.begin),
                                     {"ends a sequence", specials.end},
                                     {"hides a token", specials.mask}})

@@ -36,9 +36,4 @@ Result<Data> open_data(const Config& config);
 /// counts its positions from.
 Result<model::ModelSpec> spec_of(const Config& config, const Data& data);
 
-/// What `split` of a folder holds, for any task. Used by `loom eval`, too.
-Result<std::unique_ptr<text::BatchSource>> open_batches(const std::string& folder, text::Split split,
-                                                        model::Task task, const text::Tokenizer& tokenizer,
-                                                        const text::BatchOptions& options);
-
 }  // namespace loom::train

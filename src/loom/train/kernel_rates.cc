@@ -161,8 +161,9 @@ class Measurement {
     ops::AttentionShape shape;
     shape.batch = 1;
     shape.tokens = std::min<int64_t>(job_.tokens, kRows);
-    shape.head_size = job_.spec.head_size();
-    shape.heads = std::clamp<int64_t>(kElements / (shape.tokens * shape.head_size), 1, job_.spec.heads);
+    const model::AttentionGeometry attention = job_.spec.attention();
+    shape.head_size = attention.head_size;
+    shape.heads = std::clamp<int64_t>(kElements / (shape.tokens * shape.head_size), 1, attention.query_heads);
     shape.scale = job_.spec.attention_scale();
     shape.causal = job_.spec.causal;
     const int64_t elements = shape.tokens * shape.width();
@@ -265,12 +266,12 @@ class Measurement {
     settings.learning_rate = 1e-3f;
     rate(KernelKind::optimizer) =
         bytes(14) / seconds_of(Data::cold, [&] {
-          A *gradient = take<A>(kState), *master = take<A>(kState), *first = take<A>(kState),
-            *second = take<A>(kState);
+          A *gradient = take<A>(kState), *master = take<A>(kState);
+          const ops::Slots<A> slots = {take<A>(kState), take<A>(kState)};
           T* parameters = nullptr;
           if constexpr (std::is_same_v<T, A>) parameters = master;
           else parameters = take<T>(kState);
-          op.adamw(workers_, settings, gradient, master, first, second, parameters, kState);
+          op.update(workers_, settings, gradient, master, slots, parameters, kState);
         });
     machine_.device.pass_bandwidth = machine_.memory_bandwidth;
   }

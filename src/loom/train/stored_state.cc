@@ -76,7 +76,7 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
   Result<format::ModelWriter> writer = format::ModelWriter::create(folder, model::tensor_specs(units));
   LOOM_TRY(writer.status());
   for (const model::Unit& unit : units) {
-    const Result<model::StoredShares> parameters = engine::stored_part(state->readers, unit, 0);
+    const Result<model::StoredShares> parameters = engine::stored_part(state->readers, unit, engine::kMaster);
     LOOM_TRY(parameters.status().in(checkpoint));
     LOOM_TRY(model::write_parameters(&*writer, unit, [&](int64_t begin, std::span<float> into) {
       return parameters->read(begin, into).in(checkpoint);

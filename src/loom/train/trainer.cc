@@ -319,7 +319,7 @@ Status Trainer::go_on(const StoredState& state) {
       notes_.push_back(note);
   }
   progress_.moments_begin = applied;
-  if (!engine::has_moments(state.readers)) return {};
+  if (!engine::has_slots(state.readers)) return {};
   const Result<int64_t> begin = format::value_or<int64_t>(state.manifest, kMomentsBegin, 0);
   LOOM_TRY(begin.status());
   if (*begin < 0 || *begin > applied)
@@ -431,7 +431,7 @@ Result<std::optional<double>> Trainer::validate() {
     sum += *loss;
     right += engine_->right();
   }
-  if (engine_->job().spec.task == model::Task::classification)
+  if (spec_.objective().metric == model::Metric::accuracy)
     findings_.validation_accuracy =
         static_cast<double>(right) / static_cast<double>(batches * config_.data.global_batch);
   LOOM_TRY(memory_.look(Moment::evaluation, *groups_));

@@ -215,8 +215,8 @@ TYPED_TEST(AdamWKernel, IsTheCpus) {
     Doubles second(first);
     for (double& each : second) each = held<float>({each * each})[0];
     const Doubles master_before = master, first_before = first, second_before = second;
-    ops::operators<double>().adamw(workers, settings, gradient.data(), master.data(), first.data(),
-                                   second.data(), nullptr, count);
+    ops::operators<double>().update(workers, settings, gradient.data(), master.data(),
+                                    {first.data(), second.data()}, nullptr, count);
     const Doubles got = in_every_order([&](unsigned seed) {
       Elements<float> g(gradient), m(master_before), one(first_before, shift), two(second_before);
       Elements<T> parameter(count, shift);

@@ -3,6 +3,7 @@
 #include "device/cuda/operators.h"
 #include "loom/device/gpu_setting.h"
 #include "model/family_specs.h"
+#include "model/objectives/objective.h"
 #include "model/split_model.h"
 #include "ops/arrays.h"
 #include "support.h"
@@ -91,10 +92,11 @@ class GpuModels : public OnGpuTable {
 
   void expect_same(const Job& job, int degree, bool divides) {
     SCOPED_TRACE(fmt::format("{}, {}, {} ranks{}", model::family_name(job.spec.family),
-                             model::task_name(job.spec.task), degree, divides ? ", rows divided" : ""));
+                             job.spec.objective().name, degree, divides ? ", rows divided" : ""));
     LOOM_ASSERT_OK(job.spec.check());
     const auto cpu = model_of(job, degree, divides, std::make_shared<CpuSetting<T>>()),
-               gpu = model_of(job, degree, divides, std::make_shared<GpuSetting<T>>(*device, *queue, *compute));
+               gpu =
+                   model_of(job, degree, divides, std::make_shared<GpuSetting<T>>(*device, *queue, *compute));
     const double wanted = cpu->step(job.token, job.target, kBatch, job.targets);
     EXPECT_NEAR(gpu->step(job.token, job.target, kBatch, job.targets), wanted, kClose<T> * wanted);
     expect_close(*gpu, *cpu);

@@ -320,7 +320,7 @@ TYPED_TEST(TypedGpuOperators, AnUpdateOfParameters) {
   const ops::AdamW settings{.learning_rate = 0.01f, .weight_decay = 0.1f, .gradient_scale = 0.5f, .step = 3};
   this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
     op.sum_of_squares(c, at(gradient), n, 200, at(squares));
-    op.adamw(c, settings, at(gradient), at(master), at(first), at(second), at(parameter), n);
+    op.update(c, settings, at(gradient), at(master), {at(first), at(second)}, at(parameter), n);
     op.convert(c, at(master), at(parameter), n);
     op.add(c, at(first), at(second), at(first), n);
   });
@@ -426,7 +426,7 @@ struct TinyModel {
     op.layer_norm_backward(c, h, gain, mean, rstd, dn, dh, false, dgain, dshift, kRows, kHidden);
     op.linear_backward_weight(c, x, dh, dw1, db1, kRows, kIn, kHidden);
     const ops::AdamW settings{.learning_rate = 0.01f, .step = number};
-    op.adamw(c, settings, dw1, master, first, second, w1, kIn * kHidden);
+    op.update(c, settings, dw1, master, {first, second}, w1, kIn * kHidden);
   }
 };
 

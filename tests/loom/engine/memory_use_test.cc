@@ -101,6 +101,17 @@ INSTANTIATE_TEST_SUITE_P(EverySchedule, MemoryUse,
                                                               Schedule::interleaved),
                                             ::testing::Values(1, 2), ::testing::Bool()));
 
+/// `loom plan` tells what a rank allocates from the program of a step. Numbers that ranks tell each other and
+/// the scratch of the norm lay behind what was planned.
+TEST(MemoryUse, AnArenaHasNothingBesideWhatIsPlanned) {
+  for (const int tensor : {1, 2})
+    train(measured_job(Schedule::one_f_one_b, tensor), 0, 0, {},
+          [](engine::Engine& engine, const engine::Groups&) -> Status {
+            EXPECT_EQ(engine.arena_bytes(), engine.memory().bytes);
+            return {};
+          });
+}
+
 /// Slices of the state, whole units while they are used, and 16 bits.
 TEST(MemoryUse, IsWhatIsPlannedWhereTheStateIsShared) {
   for (const program::Precision precision : {program::Precision::fp32, program::Precision::bf16})

@@ -65,5 +65,46 @@ INSTANTIATE_TEST_SUITE_P(Training, Optimizer,
                                               info.param.tensor, info.param.shard);
                          });
 
+/// Element by element, from the arena: what the first step reads.
+TEST(OptimizerSlots, BeginWithTheirInitialValuesInEveryLayout) {
+  constexpr ops::Slot kSlots[] = {{"first_moment", 0}, {"second_moment", 0.25f}};
+  const ops::Optimizer optimizer = {kSlots};
+  for (const auto& [world, degree] : {std::pair(1, 1), {2, 2}}) {
+    program::Job job = small_job(world, degree, 1, kSequences / world);
+    job.optimizer = &optimizer;
+    train(job, 0, 0, {}, [&](engine::Engine& engine, const engine::Groups&) -> Status {
+      int found = 0;
+      for (const program::Instruction& i : engine.training().instructions) {
+        size_t slot = 0;
+        for (const program::Use& use : i.uses) {
+          if (use.role != program::Role::slot) continue;
+          const auto at = static_cast<size_t>(engine.memory().offset[static_cast<size_t>(use.buffer)]);
+          const auto* values = reinterpret_cast<const float*>(engine.arena().data() + at);
+          const int64_t count = job.shard(engine.units()[static_cast<size_t>(i.unit)]);
+          EXPECT_EQ(std::count(values, values + count, kSlots[slot++].initial), count) << i.unit;
+          ++found;
+        }
+      }
+      EXPECT_EQ(found, 2 * job.units());
+      return {};
+    });
+  }
+}
+
+/// A checkpoint without the optimizer's state leaves them as they begin.
+TEST(OptimizerSlots, AreCheckpointedByTheirNames) {
+  const program::Job job = small_job(1, 1, 1, kSequences);
+  train(job, 0, 0, {}, [&](engine::Engine& engine, const engine::Groups&) -> Status {
+    const Result<format::FlatLayout> whole = engine.state_layout(0, 0),
+                                     masters = engine.state_layout(0, 0, false);
+    LOOM_TRY(whole.status());
+    LOOM_TRY(masters.status());
+    EXPECT_EQ(whole->buffers().size(), 3 * masters->buffers().size());
+    for (const char* name : {"master.1", "first_moment.1", "second_moment.1"})
+      EXPECT_TRUE(whole->buffer(name).ok()) << name;
+    return {};
+  });
+}
+
 }  // namespace
 }  // namespace loom::testing

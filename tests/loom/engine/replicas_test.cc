@@ -29,9 +29,9 @@ std::map<program::Role, std::string> state_of(engine::Engine& engine) {
   };
   for (const program::Instruction& i : engine.training().instructions) {
     if (i.op != program::Op::step) continue;
-    for (const program::Role role :
-         {program::Role::master, program::Role::first_moment, program::Role::second_moment})
-      state[role] += bytes_of(i.buffer(role));
+    for (const program::Use& use : i.uses)
+      if (use.role == program::Role::master || use.role == program::Role::slot)
+        state[use.role] += bytes_of(use.buffer);
     state[program::Role::parameters] += bytes_of(engine.training().shards[static_cast<size_t>(i.unit)]);
   }
   return state;

@@ -1,5 +1,6 @@
 // Gradients of the whole model by finite differences in fp64, and what else must hold for any weights.
 #include "model/families.h"
+#include "model/objectives/objective.h"
 #include "model/whole_model.h"
 #include "ops/arrays.h"
 
@@ -102,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(All, Families,
                                            FamilyCase{model::Family::roberta, model::Task::classification}),
                          [](const auto& info) {
                            return std::string(model::family_name(info.param.family)) + "_" +
-                                  model::task_name(info.param.task);
+                                  model::objective_of(info.param.task).name;
                          });
 
 TEST(Families, SayWhichTasksTheyHaveNoHeadFor) {

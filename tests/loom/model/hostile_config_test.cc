@@ -32,7 +32,7 @@ Json config_of(const char* model) { return format::read_config(fixture(model)).t
 /// What all that reads a spec relies on.
 void expect_sound(const model::ModelSpec& spec, const std::string& damage) {
   EXPECT_TRUE(spec.check().ok()) << damage;
-  EXPECT_GT(spec.head_size(), 0) << damage;
+  EXPECT_GT(spec.attention().head_size, 0) << damage;
   const std::vector<model::Unit> units = model::units_of(spec);
   EXPECT_EQ(static_cast<int64_t>(units.size()), spec.layers + 2) << damage;
   EXPECT_GT(model::parameter_count(units), 0) << damage;
@@ -166,7 +166,7 @@ TEST(HostileConfigs, OldKeysOfRotationsFillInWhatTheNewOnesLeaveOut) {
   config["rotary_emb_base"] = 7;
   const Result<model::ModelSpec> spec = model::spec_from_config(config);
   LOOM_ASSERT_OK(spec);
-  EXPECT_EQ(spec->rotary_dims, spec->head_size());
+  EXPECT_EQ(spec->rotary_dims, spec->attention().head_size);
   EXPECT_EQ(spec->rotary_base, 500);
 }
 

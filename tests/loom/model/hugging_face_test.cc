@@ -48,9 +48,9 @@ TEST_P(Gpt2Fixtures, TenStepsOfAdamWArePyTorchs) {
       for (const model::Parameter& p : whole.units()[u].parameters) {
         const ops::AdamW settings{1e-2f, 0.9f, 0.95f, 1e-8f, p.decays ? 0.1f : 0.0f, 1.0f, step};
         float* master = whole.parameters(u).data() + p.offset;
-        ops::operators<float>().adamw(workers, settings, whole.gradients(u).data() + p.offset, master,
-                                      first[u].data() + p.offset, second[u].data() + p.offset, master,
-                                      p.elements());
+        ops::operators<float>().update(workers, settings, whole.gradients(u).data() + p.offset, master,
+                                       {first[u].data() + p.offset, second[u].data() + p.offset}, master,
+                                       p.elements());
       }
   }
 }

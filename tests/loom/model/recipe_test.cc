@@ -9,6 +9,7 @@
 #include <set>
 
 #include "model/families.h"
+#include "model/objectives/objective.h"
 #include "model/split.h"
 #include "support.h"
 
@@ -45,7 +46,7 @@ void for_every(const Visit& visit) {
         model::Family::bloom, model::Family::bert, model::Family::roberta})
     for (const model::Task task : {model::Task::causal, model::Task::masked, model::Task::classification}) {
       if (!model::choices_of(family, task).ok()) continue;
-      SCOPED_TRACE(fmt::format("{} {}", model::family_name(family), model::task_name(task)));
+      SCOPED_TRACE(fmt::format("{} {}", model::family_name(family), model::objective_of(task).name));
       for (const int degree : {1, 2, 4})
         for (const bool divides_rows : {false, true})
           if (degree > 1 || !divides_rows) visit(recipe_spec(family, task), degree, divides_rows);
@@ -112,6 +113,18 @@ TEST(Recipe, ABlockOfOneRankIsThatOfSeveralWithoutExchanges) {
     const auto exchanges = several.forward.size() - one.forward.size();
     EXPECT_EQ(exchanges, degree == 1 ? 0u : divides_rows ? 4u : 2u);
   });
+}
+
+/// As `transformers`' RobertaLMHead. The config's one probability for both heads was taken for it, too.
+TEST(Recipe, AMaskedRobertaDropsNothingBeforeTheDenseLayerOfItsHead) {
+  const auto dropouts = [](model::Task task) {
+    const model::ModelSpec spec = recipe_spec(model::Family::roberta, task);
+    EXPECT_GT(spec.head_dropout, 0);
+    const std::vector<Step> steps = all_steps_of(recipes_for(spec, 1, 0, false).loss);
+    return std::ranges::count(steps, Kernel::dropout, &Step::kernel);
+  };
+  EXPECT_EQ(dropouts(model::Task::masked), 0);
+  EXPECT_EQ(dropouts(model::Task::classification), 4) << "before and behind the dense layer, and back";
 }
 
 TEST(Recipe, NothingIsReadBeforeItIsWritten) {

@@ -219,8 +219,8 @@ class Ends {
       auto master = input<A>(at_ends, 1), first = input<A>(at_ends, 2), second = input<A>(at_ends, 3);
       for (A& value : second) value = value < 0 ? -value : value;
       std::vector<T> parameter(gradient.size());
-      op_.adamw(workers_, {0.1f, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f, 1}, gradient.data(), master.data(),
-                first.data(), second.data(), parameter.data(), kRows * kWidth);
+      op_.update(workers_, {0.1f, 0.9f, 0.95f, 1e-8f, 0.1f, 1.0f, 1}, gradient.data(), master.data(),
+                 {first.data(), second.data()}, parameter.data(), kRows * kWidth);
       return master;
     });
   }

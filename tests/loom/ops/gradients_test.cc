@@ -496,8 +496,8 @@ Inputs without_gradients(int threads) {
   op.add(workers, a.data(), b.data(), sum.data(), kN);
   op.convert(workers, a.data(), converted.data(), kN);
   op.sum_of_squares(workers, a.data(), kN, kChunk, squares.data());
-  op.adamw(workers, {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 1}, b.data(), master.data(), first.data(),
-           second.data(), parameter.data(), kN);
+  op.update(workers, {1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 1}, b.data(), master.data(),
+            {first.data(), second.data()}, parameter.data(), kN);
   ops::AttentionShape shape;
   shape.batch = shape.tokens = 1, shape.heads = kHeads, shape.head_size = kSize, shape.scale = 0.25f;
   op.attention_step(workers, shape, converted.data(), converted.data() + kHeads * kSize,

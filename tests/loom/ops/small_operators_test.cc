@@ -199,8 +199,8 @@ void expect_adamw() {
     const Doubles gradient = rounded<float>(random_values(kN, 10 + step));
     const auto gradient32 = as<float>(gradient);
     const ops::AdamW settings{1e-2f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, step};
-    table<T>().adamw(workers, settings, gradient32.data(), master32.data(), first32.data(), second32.data(),
-                     parameter.data(), kN);
+    table<T>().update(workers, settings, gradient32.data(), master32.data(),
+                      {first32.data(), second32.data()}, parameter.data(), kN);
     for (int64_t i = 0; i < kN; ++i) {
       const double g = gradient[i] * 0.5;
       m[i] = 0.9 * m[i] + 0.1 * g;

@@ -43,7 +43,7 @@ TEST(MaskedBatches, HideFifteenPercentInThreeWays) {
   const auto data = corpus_in(folder);
   const MaskedBatches batches = masked(data);
   const SpecialTokens specials = pieces()->specials();
-  EXPECT_EQ(batches.targets(), 6);  // of 40
+  EXPECT_EQ(masked_targets(kLength), 6);  // of 40
   std::vector<Token> inputs(kBatch * kLength), targets(inputs.size());
   int64_t chosen = 0, hidden = 0, stayed = 0;
   std::set<size_t> places;

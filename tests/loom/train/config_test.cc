@@ -3,6 +3,7 @@
 
 #include "model/families.h"
 #include "model/hugging_face.h"
+#include "model/objectives/objective.h"
 #include "model/same_model.h"
 #include "program/generate.h"
 #include "program/memory.h"

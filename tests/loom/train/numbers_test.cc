@@ -100,7 +100,6 @@ class SlowBatches final : public text::BatchSource {
   SlowBatches(std::unique_ptr<text::BatchSource> source, std::chrono::milliseconds each)
       : source_(std::move(source)), each_(each) {}
   uint64_t windows() const override { return source_->windows(); }
-  int64_t targets() const override { return source_->targets(); }
   uint64_t dataset_key() const override { return source_->dataset_key(); }
   Status read(uint64_t step, text::Rows rows, std::span<text::Token> inputs,
               std::span<text::Token> targets) const override {

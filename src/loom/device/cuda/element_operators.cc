@@ -73,10 +73,11 @@ void squares(Compute& compute, const float* x, int64_t n, int64_t size, double* 
 }
 
 template <typename T>
-void update(Compute& compute, const ops::AdamW& settings, const float* gradient, float* master, float* first,
-            float* second, T* parameter, int64_t n) {
-  compute.launch(kernel_of<T>("adamw"), AdamWArguments<T>{gradient, master, first, second, parameter, n,
-                                                          formulas::AdamWUpdate<float>(settings)});
+void update(Compute& compute, const ops::AdamW& settings, const float* gradient, float* master,
+            ops::Slots<float> slots, T* parameter, int64_t n) {
+  compute.launch(kernel_of<T>("adamw"),
+                 AdamWArguments<T>{gradient, master, slots.at[0], slots.at[1], parameter, n,
+                                   formulas::AdamWUpdate<float>(settings)});
 }
 
 }  // namespace
@@ -95,7 +96,7 @@ void add_elements(ops::Operators<T>& table) {
   table.read_logits = read_logits<T>;
   table.convert = round<T>;
   table.sum_of_squares = squares;
-  table.adamw = update<T>;
+  table.update = update<T>;
 }
 LOOM_FOR_EVERY_GPU_TYPE(add_elements)
 

@@ -16,7 +16,7 @@ void complete(ModelSpec& spec) {
 
 /// The bias of the masked task's head has a name of its own.
 std::string head_name(const ModelSpec& spec, Part weight) {
-  const bool masked = spec.task == Task::masked;
+  const bool masked = spec.head_transform;
   switch (weight) {
     case Part::dense_weight: return masked ? "cls.predictions.transform.dense" : "bert.pooler.dense";
     case Part::transform_norm_weight: return "cls.predictions.transform.LayerNorm";
@@ -29,7 +29,7 @@ std::string head_name(const ModelSpec& spec, Part weight) {
 const FamilyDescription kBert = {
     .family = Family::bert,
     .name = "bert",
-    .usual_task = Task::masked,
+    .reads = Reads::both_ways,
     .classifies = true,
     .choose = choose,
     .complete = complete,

@@ -55,7 +55,7 @@ void write(const ModelSpec&, format::Json& config) {
 const FamilyDescription kBloom = {
     .family = Family::bloom,
     .name = "bloom",
-    .usual_task = Task::causal,
+    .reads = Reads::one_way,
     .classifies = false,
     .choose = choose,
     .complete = nullptr,

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "model/config_reader.h"
 #include "model/families/family.h"
+#include "model/objectives/objective.h"
 
 namespace loom::model {
 
@@ -41,9 +42,8 @@ inline void choose_encoder(ModelSpec& spec) {
   spec.activation = ops::Activation::gelu_erf;
   spec.pooling = Pooling::first;
   spec.head_bias = true;
-  spec.head_transform = spec.task == Task::masked;
-  spec.pooler = spec.task == Task::classification;
-  spec.tied = spec.task == Task::masked;
+  spec.pooler = spec.objective().predicts_classes;
+  spec.head_transform = spec.tied = !spec.pooler;
 }
 
 inline Status read_encoder(const format::Json& config, ModelSpec& spec) {

@@ -14,6 +14,9 @@
 
 namespace loom::model {
 
+/// Which tokens one sees: those up to its own, or all of its sequence.
+enum class Reads { one_way, both_ways };
+
 /// What a weight's tensor is called, without ".weight"; its bias follows. "{}" stands for q, k and v.
 struct PartName {
   Part weight;
@@ -22,8 +25,8 @@ struct PartName {
 
 struct FamilyDescription {
   Family family;
-  const char* name;                 // `model_type` of config.json
-  Task usual_task;                  // that it is made for
+  const char* name;  // `model_type` of config.json
+  Reads reads;
   bool classifies;                  // whether it has a head for classification
   void (*choose)(ModelSpec& spec);  // its choices, where they are not those of a ModelSpec
   /// Fills in what is still open when sizes are known; null: nothing.
@@ -48,6 +51,8 @@ struct FamilyDescription {
 const FamilyDescription& description_of(Family family);
 /// All of them.
 std::span<const FamilyDescription* const> descriptions();
+/// Their names in a sentence, "gptj, bert and roberta", with `last` before the last one.
+std::string families_that(const char* last, bool (*has)(const FamilyDescription& family));
 
 extern const FamilyDescription kGpt2, kGptJ, kGptNeoX, kGptNeo, kBloom, kBert, kRoberta;
 

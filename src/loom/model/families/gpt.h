@@ -2,6 +2,7 @@
 #pragma once
 
 #include "model/families/family.h"
+#include "model/objectives/objective.h"
 
 namespace loom::model {
 
@@ -49,7 +50,7 @@ inline constexpr PartName kGptEmbedding[] = {{Part::token_embedding, "wte"},
 
 inline std::string gpt_head(const ModelSpec& spec, Part weight) {
   if (weight == Part::final_norm_weight) return "transformer.ln_f";
-  return spec.task == Task::classification ? "score" : "lm_head";
+  return spec.objective().predicts_classes ? "score" : "lm_head";
 }
 
 }  // namespace loom::model

@@ -12,7 +12,7 @@ constexpr PartName kBlock[] = {
 
 constexpr FamilyKeys keys() {
   FamilyKeys keys = gpt_keys("GPT2", 0.1f);
-  keys.causal_class = "LMHeadModel";
+  keys.usual_class = "LMHeadModel";
   keys.required = kRequired;
   return keys;
 }
@@ -24,7 +24,7 @@ void write(const ModelSpec& spec, format::Json& config) { config["n_ctx"] = spec
 const FamilyDescription kGpt2 = {
     .family = Family::gpt2,
     .name = "gpt2",
-    .usual_task = Task::causal,
+    .reads = Reads::one_way,
     .classifies = false,
     .choose = nullptr,
     .complete = nullptr,

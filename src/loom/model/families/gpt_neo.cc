@@ -110,7 +110,7 @@ void write(const ModelSpec& spec, Json& config) {
 const FamilyDescription kGptNeo = {
     .family = Family::gpt_neo,
     .name = "gpt_neo",
-    .usual_task = Task::causal,
+    .reads = Reads::one_way,
     .classifies = false,
     .choose = choose,
     .complete = complete,

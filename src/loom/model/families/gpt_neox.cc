@@ -4,6 +4,7 @@
 
 #include "model/config_reader.h"
 #include "model/families/family.h"
+#include "model/objectives/objective.h"
 
 namespace loom::model {
 namespace {
@@ -43,7 +44,7 @@ constexpr PartName kBlock[] = {
 
 std::string head_name(const ModelSpec& spec, Part weight) {
   if (weight == Part::final_norm_weight) return "gpt_neox.final_layer_norm";
-  return spec.task == Task::classification ? "score" : "embed_out";
+  return spec.objective().predicts_classes ? "score" : "embed_out";
 }
 
 void choose(ModelSpec& spec) {
@@ -59,8 +60,8 @@ int64_t turned_dims(int64_t head_size, double part) {
 }
 /// What turned_dims() gives back.
 double turned_part(const ModelSpec& spec) {
-  double part = static_cast<double>(spec.rotary_dims) / static_cast<double>(spec.head_size());
-  while (turned_dims(spec.head_size(), part) < spec.rotary_dims) part = std::nextafter(part, 2.0);
+  double part = static_cast<double>(spec.rotary_dims) / static_cast<double>(spec.attention().head_size);
+  while (turned_dims(spec.attention().head_size, part) < spec.rotary_dims) part = std::nextafter(part, 2.0);
   return part;
 }
 
@@ -89,13 +90,13 @@ Status read_rope(const Json& config, ModelSpec& spec) {
                 "{} is {}, must be above 0 and at most 1: the part of a head that is turned",
                 nested ? "rope_parameters.partial_rotary_factor" : "rotary_pct", part);
   if (spec.width % spec.heads != 0) return {};  // refused later, by the names of both
-  int64_t head_size = spec.head_size();
+  int64_t head_size = spec.attention().head_size;
   ConfigReader keys(config);
   keys.optional<int64_t>("head_dim", head_size);
   LOOM_TRY(keys.status());
-  if (head_size != spec.head_size())
+  if (head_size != spec.attention().head_size)
     return fail(Code::unsupported, "head_dim is {}; only the width over the heads, {}, is supported",
-                head_size, spec.head_size());
+                head_size, spec.attention().head_size);
   spec.rotary_dims = turned_dims(head_size, part);
   return {};
 }
@@ -125,7 +126,7 @@ void write(const ModelSpec& spec, Json& config) {
 const FamilyDescription kGptNeoX = {
     .family = Family::gpt_neox,
     .name = "gpt_neox",
-    .usual_task = Task::causal,
+    .reads = Reads::one_way,
     .classifies = false,
     .choose = choose,
     .complete = nullptr,

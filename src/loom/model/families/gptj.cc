@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "model/config_reader.h"
 #include "model/families/gpt.h"
+#include "model/objectives/objective.h"
 
 namespace loom::model {
 namespace {
@@ -25,12 +26,12 @@ void choose(ModelSpec& spec) {
   spec.position = Position::rotary_interleaved;
   spec.qkv_bias = spec.projection_bias = false;
   spec.tied = false;
-  spec.head_bias = spec.task == Task::causal;
+  spec.head_bias = !spec.objective().predicts_classes;
 }
 
 /// The family's own default where the key is missing; null turns whole heads.
 Status read(const format::Json& config, ModelSpec& spec) {
-  spec.rotary_dims = config.contains("rotary_dim") ? spec.head_size() : 64;
+  spec.rotary_dims = config.contains("rotary_dim") ? spec.attention().head_size : 64;
   ConfigReader keys(config);
   keys.optional<int64_t>("rotary_dim", spec.rotary_dims);
   LOOM_TRY(keys.status());
@@ -44,7 +45,7 @@ void write(const ModelSpec& spec, format::Json& config) { config["rotary_dim"] =
 const FamilyDescription kGptJ = {
     .family = Family::gptj,
     .name = "gptj",
-    .usual_task = Task::causal,
+    .reads = Reads::one_way,
     .classifies = true,
     .choose = choose,
     .complete = nullptr,

@@ -7,7 +7,7 @@ namespace {
 void choose(ModelSpec& spec) {
   choose_encoder(spec);
   spec.token_types = 1;
-  spec.dropout_before_pooler = true;
+  spec.dropout_before_pooler = spec.pooler;
   spec.head_activation = ops::Activation::gelu_erf;
 }
 
@@ -17,7 +17,7 @@ void complete(ModelSpec& spec) {
 }
 
 std::string head_name(const ModelSpec& spec, Part weight) {
-  const bool masked = spec.task == Task::masked;
+  const bool masked = spec.head_transform;
   switch (weight) {
     case Part::dense_weight: return masked ? "lm_head.dense" : "classifier.dense";
     case Part::transform_norm_weight: return "lm_head.layer_norm";
@@ -30,7 +30,7 @@ std::string head_name(const ModelSpec& spec, Part weight) {
 const FamilyDescription kRoberta = {
     .family = Family::roberta,
     .name = "roberta",
-    .usual_task = Task::masked,
+    .reads = Reads::both_ways,
     .classifies = true,
     .choose = choose,
     .complete = complete,
