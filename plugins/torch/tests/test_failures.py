@@ -1,5 +1,6 @@
 """Deaths, disagreement, wrong arguments: an exception that says what is wrong, never a hang."""
 import datetime
+import multiprocessing
 import os
 import signal
 import sys
@@ -270,7 +271,7 @@ def interrupted_while(store, key):
 
 def test_ctrl_c_ends_the_wait_for_ranks():
     notes = interrupted_while(dist.HashStore(), "weft/arrived")
-    assert "rank number 1 of 2 waited for the others in the process group alone" in notes[0] or sys.version_info < (3, 11)
+    assert "rank 0 of 2 waited for the others in the process group alone" in notes[0] or sys.version_info < (3, 11)
 
 
 def test_ctrl_c_ends_the_wait_for_connections():
@@ -278,6 +279,29 @@ def test_ctrl_c_ends_the_wait_for_connections():
     store.add("weft/arrived", 1)  # of a rank that never connects
     notes = interrupted_while(store, "weft/read")
     assert "the ranks of the process group alone connected" in notes[0] or sys.version_info < (3, 11)
+
+
+def serve_store(connection):
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    connection.send(server.port)
+    connection.recv()
+
+
+@pytest.mark.parametrize("how, words", [(signal.SIGSTOP, "did not answer within 1.5 s"), (signal.SIGKILL, "failed")],
+                         ids=["hangs", "is-gone"])
+def test_a_store_that_does_not_answer_is_named(how, words):
+    """torch's own call of a server that hangs waits without end."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    server = context.Process(target=serve_store, args=(theirs,), daemon=True)
+    server.start()
+    try:
+        store = dist.TCPStore("127.0.0.1", ours.recv(), is_master=False)
+        os.kill(server.pid, how)
+        with pytest.raises(dist.DistBackendError, match=f"store of the process group alone {words}; see whether its server"):
+            extension().WeftBackend(store, 0, 2, datetime.timedelta(seconds=1.5), "alone")
+    finally:
+        server.kill()
 
 
 def rank_shrinks():
