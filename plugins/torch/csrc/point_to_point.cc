@@ -144,6 +144,9 @@ WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::v
   check_open();
   check_input(input, "The input of all_to_all_single");
   check_output(output, "The output of all_to_all_single");
+  // Split sizes count rows in memory, so all backends of torch refuse other layouts here.
+  check_contiguous(input, "the input of all_to_all_single");
+  check_contiguous(output, "the output of all_to_all_single");
   if (output.scalar_type() != input.scalar_type()) {
     C10_THROW_ERROR(ValueError,
                     c10::str("all_to_all_single has an input of ", input.scalar_type(), " and an output of ",

@@ -43,7 +43,14 @@ def rank_wrong_arguments():
     raises(ValueError, ["PRODUCT", "complex"], backend.reduce, [torch.zeros(2, dtype=torch.complex64)], _product())
     raises(ValueError, ["all_gather_into_tensor", "times"], dist.all_gather_into_tensor, torch.zeros(3), torch.zeros(3))
     raises(ValueError, ["reduce_scatter_tensor", "times"], dist.reduce_scatter_tensor, torch.zeros(3), torch.zeros(3))
-    raises(ValueError, ["must be equal"], dist.all_gather, [torch.zeros(2)] * size, torch.zeros(3))
+    raises(ValueError, ["must be equal"], dist.all_gather, [torch.zeros(2) for _ in range(size)], torch.zeros(3))
+    whole = torch.zeros(3 * size)
+    raises(ValueError, ["output list of all_gather", "share memory"], dist.all_gather, [torch.zeros(2)] * size, torch.zeros(2))
+    raises(ValueError, ["output list of all_to_all", "share memory"], dist.all_to_all,
+           [whole[each:each + 2] for each in range(size)], [torch.zeros(2) for _ in range(size)])
+    rows, columns = torch.zeros(size, 2), torch.zeros(2, size).t()
+    raises(ValueError, ["must be contiguous", "input", "contiguous()"], dist.all_to_all_single, rows, columns)
+    raises(ValueError, ["must be contiguous", "output"], dist.all_to_all_single, columns, rows)
     raises(ValueError, ["one for each"], backend.allgather, [[torch.zeros(2)]], [torch.zeros(2)], AllgatherOptions())
     raises((ValueError, RuntimeError), ["plit"], dist.all_to_all_single, torch.zeros(4), torch.zeros(4),
            [4] + [1] * (size - 1), [4] + [1] * (size - 1))
@@ -63,8 +70,8 @@ def rank_monitored_barrier():
     """Rank 1 stays away from the second one."""
     dist.group.WORLD.monitored_barrier(datetime.timedelta(seconds=20))
     if dist.get_rank() != 1:
-        raises(dist.DistBackendError, ["Rank 1 failed to pass", "within 500 ms"], dist.group.WORLD.monitored_barrier,
-               datetime.timedelta(seconds=0.5), True)
+        raises(dist.DistBackendError, ["Rank 1 failed to pass", "within 3000 ms"], dist.group.WORLD.monitored_barrier,
+               datetime.timedelta(seconds=3), True)  # the others come within it
     dist.barrier()
 
 
