@@ -52,8 +52,9 @@ def rank_wrong_arguments():
     raises(ValueError, ["must be contiguous", "input", "contiguous()"], dist.all_to_all_single, rows, columns)
     raises(ValueError, ["must be contiguous", "output"], dist.all_to_all_single, columns, rows)
     raises(ValueError, ["one for each"], backend.allgather, [[torch.zeros(2)]], [torch.zeros(2)], AllgatherOptions())
-    raises((ValueError, RuntimeError), ["plit"], dist.all_to_all_single, torch.zeros(4), torch.zeros(4),
-           [4] + [1] * (size - 1), [4] + [1] * (size - 1))
+    splits = [4] + [1] * (size - 1)
+    raises(ValueError, ["split sizes of the input of", f"[{splits[0]}, 1", f"{size} numbers", "4 rows"], dist.all_to_all_single,
+           torch.zeros(4), torch.zeros(4), splits, splits)
     raises(NotImplementedError, ["order of the calls", "give src"], dist.recv, torch.zeros(1))
     raises(ValueError, ["longer than 0"], backend.set_timeout, datetime.timedelta(0))
     dist.barrier()  # none of it has harmed the group
