@@ -267,6 +267,7 @@ def interrupted_while(store, key):
         time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGINT)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that runs this in the background ignores the signal
     thread = threading.Thread(target=interrupt, daemon=True)
     thread.start()
     begin = time.monotonic()
