@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 import warnings
 
 from comparison import results as results_of
@@ -48,7 +49,8 @@ def calls(dist, torch, collective, size, ranks):
 
 
 def model_steps(dist, torch, group, batch):
-    """{name: function} of one step: with DDP, with DDP but no communication, the communication alone, with FSDP2.
+    """{name: function} of one step: with DDP, with DDP but no communication, the communication alone, that of DDP's last
+    bucket, with FSDP2.
 
     DDP copies gradients into buckets also where it sends nothing, so that a difference is communication alone.
     """
@@ -63,6 +65,10 @@ def model_steps(dist, torch, group, batch):
     inputs = torch.randn(batch, WIDTH)
     replicated, silent = (DistributedDataParallel(layers(), process_group=group, bucket_cap_mb=1) for _ in range(2))
     silent.register_comm_hook(None, noop_hook)
+    for _ in range(3):  # DDP makes its buckets anew after the first step, and then tells their sizes
+        replicated(inputs).sum().backward()
+    *_, last_bytes = replicated._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(",")
+    last_bucket = torch.ones(int(last_bytes) // ELEMENT)
     sharded = layers()
     mesh = DeviceMesh.from_group(group, "cpu")
     for layer in sharded:
@@ -71,20 +77,28 @@ def model_steps(dist, torch, group, batch):
     gradients = torch.ones(LAYERS * (WIDTH * WIDTH + WIDTH))
     return {"DDP": lambda: replicated(inputs).sum().backward(), "alone": lambda: silent(inputs).sum().backward(),
             "communication": lambda: dist.all_reduce(gradients, group=group),
+            "last bucket": lambda: dist.all_reduce(last_bucket, group=group),
             "FSDP2": lambda: sharded(inputs).sum().backward()}
 
 
+class Mean(typing.NamedTuple):
+    us: float
+    cpu_us: float  # of the process
+    transfer_us: float  # the same without the caller's thread
+    count: int
+
+
 def mean_time(call, seconds, greatest):
-    """(µs of one call, CPU µs, calls): the mean over about `seconds`; all ranks make the same number of calls."""
+    """The mean of a call over about `seconds`; all ranks make the same number of calls."""
     begin = time.perf_counter()
     call()
     count = int(greatest(max(1.0, min(2000.0, seconds / max(time.perf_counter() - begin, 1e-6)))))
     greatest(0.0)
-    begin, cpu = time.perf_counter(), time.process_time()
+    begin, cpu, own = time.perf_counter(), time.process_time(), time.thread_time()
     for _ in range(count):
         call()
-    cpu = time.process_time() - cpu
-    return greatest((time.perf_counter() - begin) / count) * 1e6, cpu / count * 1e6, count
+    cpu, own = time.process_time() - cpu, time.thread_time() - own
+    return Mean(greatest((time.perf_counter() - begin) / count) * 1e6, cpu / count * 1e6, (cpu - own) / count * 1e6, count)
 
 
 class Member:
@@ -119,20 +133,22 @@ class Member:
                             work = call(group, self.arguments.asynchronous)
                             if work is not None:
                                 work.wait()
-                        us, cpu_us, count = mean_time(one, self.arguments.seconds, self.greatest)
+                        mean = mean_time(one, self.arguments.seconds, self.greatest)
                         rows.setdefault((number, collective, name), []).append(
-                            {"size": size, "us": us, "cpu_us": cpu_us, "iterations": count, "algorithm": ""})
+                            {"size": size, "us": mean.us, "cpu_us": mean.cpu_us, "iterations": mean.count, "algorithm": ""})
         return [{"collective": collective, "system": name, "rows": its} for (_, collective, name), its in rows.items()]
 
     def steps(self):
-        """{system: {step: µs}}, medians over rounds."""
+        """{system: {step: µs}}, medians over rounds; "transfers" is the CPU time of a DDP step's transfers."""
         times = {name: {} for name in SYSTEMS}
         made = {name: model_steps(self.dist, self.torch, group, self.arguments.batch) for name, group in self.groups.items()}
         for _ in range(self.arguments.rounds):
             for name, functions in made.items():
                 for step, function in functions.items():
-                    us, _, _ = mean_time(function, max(1.0, self.arguments.seconds), self.greatest)
-                    times[name].setdefault(step, []).append(us)
+                    mean = mean_time(function, max(1.0, self.arguments.seconds), self.greatest)
+                    times[name].setdefault(step, []).append(mean.us)
+                    if step == "DDP":
+                        times[name].setdefault("transfers", []).append(self.greatest(mean.transfer_us))
         return {name: {step: statistics.median(us) for step, us in its.items()} for name, its in times.items()}
 
 
@@ -169,10 +185,14 @@ def measure(arguments, folder):
 
 
 def hidden_part(us):
-    """What a sentence says of the communication that is hidden behind a DDP step."""
-    if us["communication"] < LEAST_SHARE * us["DDP"]:
+    """What a sentence says of the communication that is hidden behind a DDP step, and of what cannot be."""
+    whole = us["communication"]
+    if whole < LEAST_SHARE * us["DDP"]:
         return f"less than {100 * LEAST_SHARE:.0f} % of the step, too short to tell how much of it is hidden"
-    return f"of which {100 * (1 - (us['DDP'] - us['alone']) / us['communication']):.0f} % is hidden"
+    percent = {name: 100 * part / whole for name, part in {**us, "shown": us["DDP"] - us["alone"]}.items()}
+    return (f"of which {100 - percent['shown']:.0f} % is hidden. The last bucket, behind which there is no arithmetic, takes "
+            f"{percent['last bucket']:.1f} % of it, and the transfers of a step, beside the core's arithmetic, CPU time of "
+            f"{percent['transfers']:.1f} %")
 
 
 def step_notes(steps, batch):

@@ -18,6 +18,7 @@ import tempfile
 import time
 
 BLOCK = 200  # calls
+CALLS = ["synchronous", "async_op=True and wait()", "async_op=True and get_future().wait()"]
 
 
 def median_time(call, blocks):
@@ -31,11 +32,12 @@ def median_time(call, blocks):
     return statistics.median(times[1:])
 
 
-def both_times(dist, torch, size, blocks):
-    """µs of a synchronous call, and of an asynchronous one with wait()."""
+def call_times(dist, torch, size, blocks):
+    """µs of a synchronous call, and of an asynchronous one with wait(), and with its Future's wait()."""
     tensor, largest = torch.ones(size // 4), dist.ReduceOp.MAX  # values stay what they are
     return (median_time(lambda: dist.all_reduce(tensor, largest), blocks),
-            median_time(lambda: dist.all_reduce(tensor, largest, async_op=True).wait(), blocks))
+            median_time(lambda: dist.all_reduce(tensor, largest, async_op=True).wait(), blocks),
+            median_time(lambda: dist.all_reduce(tensor, largest, async_op=True).get_future().wait(), blocks))
 
 
 def torch_alone(size, blocks):
@@ -44,7 +46,7 @@ def torch_alone(size, blocks):
     from torch.testing._internal.distributed.fake_pg import FakeStore
     torch.set_num_threads(1)
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    return both_times(dist, torch, size, blocks)
+    return call_times(dist, torch, size, blocks)
 
 
 def torch_over_weft(rank, ranks, folder, size, blocks):
@@ -52,7 +54,7 @@ def torch_over_weft(rank, ranks, folder, size, blocks):
     import torch.distributed as dist
     torch.set_num_threads(1)
     dist.init_process_group("weft", store=dist.FileStore(folder + "/store", ranks), rank=rank, world_size=ranks)
-    times = torch.tensor(both_times(dist, torch, size, blocks), dtype=torch.float64)
+    times = torch.tensor(call_times(dist, torch, size, blocks), dtype=torch.float64)
     dist.all_reduce(times, dist.ReduceOp.MAX)
     dist.destroy_process_group()
     return times.tolist()
@@ -99,12 +101,12 @@ def main():
             what = folder, arguments.ranks, arguments.size, arguments.blocks
             fake = in_processes(1, "fake", *what)
             weft = weft_alone(arguments.build.resolve(), *what[1:], folder)
-            rounds.append((fake[0], weft, *in_processes(arguments.ranks, "weft", *what), fake[1]))
-    fake, weft, sync, later, fake_later = (statistics.median(times) for times in zip(*rounds))
+            rounds.append((weft, *fake, *in_processes(arguments.ranks, "weft", *what)))
+    weft, *times = (statistics.median(each) for each in zip(*rounds))
     print(f"all_reduce of {arguments.size} B, {arguments.ranks} ranks of one node, µs of a call; load {os.getloadavg()[0]:.1f}:\n")
     print("| call | torch alone | Weft alone | their sum | torch over Weft | above the sum |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    for name, alone, took in (("synchronous", fake, sync), ("async_op=True and wait()", fake_later, later)):
+    for name, alone, took in zip(CALLS, times[:len(CALLS)], times[len(CALLS):]):
         print(f"| {name} | {alone:.2f} | {weft:.2f} | {alone + weft:.2f} | {took:.2f} | {took - alone - weft:.2f} |")
 
 

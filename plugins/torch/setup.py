@@ -31,6 +31,10 @@ except ImportError:
 BUNDLE = os.environ.get("TORCH_WEFT_BUNDLE") == "1"
 VERSION = "0.1.0"
 SERIES = torch and ".".join(torch.__version__.split("+")[0].split(".")[:2])
+OLDEST = (2, 11)  # version of torch whose backends are made like this one
+if torch and tuple(map(int, SERIES.split("."))) < OLDEST:
+    sys.exit(f"weft-torch needs torch {'.'.join(map(str, OLDEST))} or newer, but this is torch {torch.__version__}; "
+             "type: pip install torch==2.13.0, then again.")
 
 
 class WithoutTorch(build_ext):
@@ -103,7 +107,7 @@ else:
 
 setup(
     version=f"{VERSION}+torch{SERIES}" if BUNDLE and torch else VERSION,
-    install_requires=[f"torch=={SERIES}.*" if BUNDLE and torch else "torch>=2.11"],
+    install_requires=[f"torch=={SERIES}.*" if BUNDLE and torch else "torch>=" + ".".join(map(str, OLDEST))],
     ext_modules=[module],
     cmdclass={"build_ext": command, "sdist": Sdist},
 )

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
 
+#include <algorithm>
+
 namespace weft_torch {
 
 namespace {
@@ -23,6 +25,25 @@ std::optional<at::Tensor> adjacent(const std::vector<at::Tensor>& list) {
     next += tensor.nbytes();
   }
   return list[0].as_strided({all_elements(list)}, {1});
+}
+
+// An element of two tensors would have the value of the one that is written last. Only plain tensors are
+// compared: strided ones, as the columns of a matrix, may lie between each other.
+void check_apart(const std::vector<at::Tensor>& list, const char* what) {
+  std::vector<at::Tensor> by_place;
+  for (const at::Tensor& tensor : list) {
+    if (tensor.nbytes() > 0 && is_plain(tensor)) by_place.push_back(tensor);
+  }
+  std::sort(by_place.begin(), by_place.end(),
+            [](const at::Tensor& a, const at::Tensor& b) { return byte_of(a) < byte_of(b); });
+  for (size_t i = 1; i < by_place.size(); ++i) {
+    if (overlap(by_place[i - 1], by_place[i])) {
+      C10_THROW_ERROR(ValueError,
+                      c10::str(what,
+                               " has tensors that share memory; give each rank's part a "
+                               "place of its own, as [torch.empty(n) for _ in range(ranks)] does."));
+    }
+  }
 }
 
 }  // namespace
@@ -78,6 +99,13 @@ void check_list(const std::vector<at::Tensor>& list, int ranks, const char* what
                                            tensor.scalar_type(), "; they must be of one type."));
     }
   }
+  if (output) check_apart(list, what);
+}
+
+void check_contiguous(const at::Tensor& tensor, const char* what) {
+  if (tensor.is_contiguous()) return;
+  C10_THROW_ERROR(ValueError, c10::str("Tensors must be contiguous, but ", what, " has the strides ",
+                                       tensor.strides(), "; call contiguous()."));
 }
 
 bool is_plain(const at::Tensor& tensor) {

@@ -24,8 +24,10 @@ void check_pairs(size_t inputs, size_t outputs, const char* what);
 // output must also have a place of its own for every element.
 void check_input(const at::Tensor& tensor, const char* what);
 void check_output(const at::Tensor& tensor, const char* what);
-// The same for a list: not empty, `ranks` tensors, all of one type.
+// The same for a list: not empty, `ranks` tensors, all of one type; outputs share no memory.
 void check_list(const std::vector<at::Tensor>& list, int ranks, const char* what, bool output);
+// Throws ValueError, with a sentence that names `what`, unless the tensor is contiguous.
+void check_contiguous(const at::Tensor& tensor, const char* what);
 
 // Whether the tensor's elements lie in memory one after the other, as they are.
 bool is_plain(const at::Tensor& tensor);

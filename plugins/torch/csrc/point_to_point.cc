@@ -25,17 +25,18 @@ Counts rows(const at::Tensor& tensor, const std::vector<int64_t>& splits, int ra
   std::vector<int64_t> sizes = splits;
   if (sizes.empty()) {
     if (tensor.dim() == 0 || length % ranks != 0) {
-      C10_THROW_ERROR(ValueError, c10::str(what, " of all_to_all_single has ", length, " rows, which ", ranks,
-                                           " ranks cannot share evenly; give split sizes."));
+      C10_THROW_ERROR(ValueError,
+                      c10::str("The ", what, " of all_to_all_single has ", length, " rows, which ", ranks,
+                               " ranks cannot share evenly; give split sizes."));
     }
     sizes.assign(ranks, length / ranks);
   }
   if (static_cast<int>(sizes.size()) != ranks || tensor.dim() == 0 ||
       std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) != length ||
       *std::min_element(sizes.begin(), sizes.end()) < 0) {
-    C10_THROW_ERROR(ValueError,
-                    c10::str("Split sizes of all_to_all_single's ", what, " are ", sizes, "; they must be ",
-                             ranks, " numbers, one a rank, that add up to its ", length, " rows."));
+    C10_THROW_ERROR(ValueError, c10::str("The split sizes of the ", what, " of all_to_all_single are [",
+                                         c10::Join(", ", sizes), "]; they must be ", ranks,
+                                         " numbers, one a rank, that add up to its ", length, " rows."));
   }
   const int64_t of_row = length > 0 ? tensor.numel() / length : 0;
   Counts counts;
@@ -144,14 +145,17 @@ WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::v
   check_open();
   check_input(input, "The input of all_to_all_single");
   check_output(output, "The output of all_to_all_single");
+  // Split sizes count rows in memory, so all backends of torch refuse other layouts here.
+  check_contiguous(input, "the input of all_to_all_single");
+  check_contiguous(output, "the output of all_to_all_single");
   if (output.scalar_type() != input.scalar_type()) {
     C10_THROW_ERROR(ValueError,
                     c10::str("all_to_all_single has an input of ", input.scalar_type(), " and an output of ",
                              output.scalar_type(), "; they must be of one type."));
   }
   WireType wire = wire_type(input.scalar_type());
-  const Counts given = rows(input, input_splits, size_, wire.per_element, "The input");
-  const Counts taken = rows(output, output_splits, size_, wire.per_element, "The output");
+  const Counts given = rows(input, input_splits, size_, wire.per_element, "input");
+  const Counts taken = rows(output, output_splits, size_, wire.per_element, "output");
   Operation made;
   if (input_splits.empty() && output_splits.empty() && input.numel() == output.numel()) {
     at::Tensor source = plain(input);

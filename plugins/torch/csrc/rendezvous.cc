@@ -9,17 +9,16 @@
 //
 // A wait ends also when another thread ends the group, or when a signal raises an exception in Python, as
 // Ctrl-C does.
-#include <pybind11/pybind11.h>
-
+#include <algorithm>
 #include <thread>
 
 #include "backend.h"
+#include "store_client.h"
 
 namespace weft_torch {
 
 namespace {
 
-using Bytes = std::vector<uint8_t>;
 using Clock = std::chrono::steady_clock;
 
 Bytes bytes(const std::string& text) { return {text.begin(), text.end()}; }
@@ -44,75 +43,22 @@ Bytes make_id() {
   return made;
 }
 
-// Throws what a handler of signals raises, with a note of what the thread was doing. Only the main thread of
-// Python handles signals.
-void check_signals(const std::string& doing) {
-  if (!Py_IsInitialized() || PyGILState_GetThisThreadState() == nullptr) return;
-  const pybind11::gil_scoped_acquire gil;
-  if (PyErr_CheckSignals() == 0) return;
-  pybind11::error_already_set raised;
-  if (pybind11::hasattr(raised.value(), "add_note"))  // Python 3.11
-    raised.value().attr("add_note")("This came while " + doing + ".");
-  throw raised;
-}
-
-constexpr std::chrono::milliseconds kLook(100);  // between two looks at what may end a wait
-
-// A wait may end before its time. `doing` is what the exception says of the wait.
-struct Interruption {
-  const std::atomic<bool>* cancelled;  // null: no other thread ends it
-  std::string doing;
-
-  void check_cancelled() const {
-    if (cancelled != nullptr && *cancelled) std::rethrow_exception(backend_error(kAborted));
-  }
-  void check() const {
-    check_cancelled();
-    check_signals(doing);
-  }
-};
-
-bool has_key_within(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout) {
-  constexpr std::chrono::milliseconds kEarly(5);  // a store's clock may be ahead
-  timeout = std::max(timeout, std::chrono::milliseconds(1));
-  const auto end = Clock::now() + timeout - kEarly;
-  try {
-    store.wait({key}, timeout);
-    return true;
-  } catch (const c10::Error&) {
-    // Stores report this by errors of various types.
-    if (Clock::now() < end) throw;
-    return false;
-  }
-}
-
-// Waits for a key; false when the time is over.
-bool await_key(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout,
-               const Interruption& interruption) {
-  const auto end = Clock::now() + timeout;
-  do {
-    if (has_key_within(store, key, std::min(kLook, left(end)))) return true;
-    interruption.check();
-  } while (Clock::now() < end);
-  return false;
-}
-
-weftUniqueId agree_on_id(c10d::Store& store, int size, std::chrono::milliseconds timeout,
-                         const std::string& group_name, const std::atomic<bool>* cancelled) {
+weftUniqueId agree_on_id(const Membership& group, std::chrono::milliseconds timeout,
+                         const std::atomic<bool>* cancelled) {
+  StoreClient store(group.store, group.name, timeout,
+                    {cancelled, c10::str("rank ", group.rank, " of ", group.size,
+                                         " waited for the others in the process group ", group.name)});
   const int64_t arrived = store.add("weft/arrived", 1);
-  if (arrived > size) {
+  if (arrived > group.size) {
     std::rethrow_exception(backend_error(c10::str("Rank number ", arrived, " came to the process group ",
-                                                  group_name, ", which has ", size,
+                                                  group.name, ", which has ", group.size,
                                                   " ranks: the store holds ranks of an earlier attempt. "
                                                   "Start with a fresh store, or another prefix.")));
   }
-  if (arrived == size) store.set("weft/id", make_id());
-  const Interruption interruption{cancelled,
-                                  c10::str("rank number ", arrived, " of ", size,
-                                           " waited for the others in the process group ", group_name)};
-  if (!await_key(store, "weft/id", timeout, interruption)) {
-    std::rethrow_exception(backend_error(c10::str("Only ", store.add("weft/arrived", 0), " of ", size,
-                                                  " ranks came to the process group ", group_name, " within ",
+  if (arrived == group.size) store.set("weft/id", make_id());
+  if (!store.await_key("weft/id", timeout)) {
+    std::rethrow_exception(backend_error(c10::str("Only ", store.add("weft/arrived", 0), " of ", group.size,
+                                                  " ranks came to the process group ", group.name, " within ",
                                                   timeout.count() / 1000.0,
                                                   " s; see whether the others run and whether all call "
                                                   "init_process_group() or new_group() in the same order.")));
@@ -120,8 +66,8 @@ weftUniqueId agree_on_id(c10d::Store& store, int size, std::chrono::milliseconds
   Bytes answer = store.get("weft/id");
   // Nobody passes weftCommInitRank before the last rank has come to it, so the keys are gone before a rank
   // goes on.
-  if (store.add("weft/read", 1) == size) {
-    for (const char* key : {"weft/arrived", "weft/id", "weft/read"}) store.deleteKey(key);
+  if (store.add("weft/read", 1) == group.size) {
+    for (const char* key : {"weft/arrived", "weft/id", "weft/read"}) store.delete_key(key);
   }
   weftUniqueId id;
   if (answer.size() != 1 + sizeof(id.internal) || answer[0] != kIsId) {
@@ -165,7 +111,7 @@ weftComm_t make_communicator(const Membership& group, std::chrono::milliseconds 
   if (group.lender) {
     if (weftComm_t borrowed = group.lender->make(group.ranks, group.name, config)) return borrowed;
   }
-  weftUniqueId id = agree_on_id(*group.store, group.size, timeout, group.name, cancelled);
+  weftUniqueId id = agree_on_id(group, timeout, cancelled);
   weftComm_t comm = nullptr;
   config.blocking = 0;
   const weftResult_t begun = weftCommInitRankConfig(&comm, group.size, id, group.rank, &config);
@@ -183,18 +129,19 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
       options.timeout.count() >= 0 ? options.timeout : std::chrono::milliseconds(timeout_ms_);
   const auto end = Clock::now() + timeout;
   const std::string prefix = "weft/monitored/" + std::to_string(monitored_barriers_++) + "/";
-  const Interruption interruption{&closed_, c10::str("rank ", rank_, " waited in monitored_barrier")};
+  StoreClient store(group_.store, group_.name, std::chrono::milliseconds(timeout_ms_),
+                    {&closed_, c10::str("rank ", rank_, " waited in monitored_barrier")});
   if (rank_ != 0) {
-    group_.store->set(prefix + std::to_string(rank_), bytes("here"));
+    store.set(prefix + std::to_string(rank_), bytes("here"));
     // Rank 0 answers by the end of its own time, which may begin later.
-    if (!await_key(*group_.store, prefix + "answer", 2 * timeout, interruption)) {
+    if (!store.await_key(prefix + "answer", 2 * timeout)) {
       std::rethrow_exception(backend_error(
           c10::str("Rank 0 did not answer in monitored_barrier within ", 2 * timeout.count(), " ms.")));
     }
-    Bytes answer = group_.store->get(prefix + "answer");
-    if (group_.store->add(prefix + "read", 1) == size_ - 1) {
-      group_.store->deleteKey(prefix + "answer");
-      group_.store->deleteKey(prefix + "read");
+    Bytes answer = store.get(prefix + "answer");
+    if (store.add(prefix + "read", 1) == size_ - 1) {
+      store.delete_key(prefix + "answer");
+      store.delete_key(prefix + "read");
     }
     if (!answer.empty() && answer[0] == kIsSentence) {
       std::rethrow_exception(backend_error(std::string(answer.begin() + 1, answer.end())));
@@ -204,8 +151,8 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   std::vector<int> missing;
   for (int rank = 1; rank < size_; ++rank) {
     const std::string key = prefix + std::to_string(rank);
-    if (await_key(*group_.store, key, left(end), interruption)) {
-      group_.store->deleteKey(key);
+    if (store.await_key(key, left(end))) {
+      store.delete_key(key);
     } else {
       missing.push_back(rank);
       if (!wait_all) break;
@@ -219,7 +166,7 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   if (size_ > 1) {
     Bytes answer = bytes(sentence);
     answer.insert(answer.begin(), sentence.empty() ? kIsId : kIsSentence);
-    group_.store->set(prefix + "answer", answer);
+    store.set(prefix + "answer", answer);
   }
   if (!sentence.empty()) std::rethrow_exception(backend_error(sentence));
 }

@@ -95,7 +95,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WeftWork::future_of(FutureKind kind, c10
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> WeftWork::getFuture() {
-  return future_of(kOutputs, c10::ListType::create(c10::TensorType::get()));
+  return future_of(kOutputs, c10::ListType::ofTensors());
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> WeftWork::getFutureResult() {

@@ -69,18 +69,28 @@ def test_a_build_that_fails_says_what_it_takes(find_weft, tmp_path):
         find_weft.build(tmp_path, tmp_path / "build")
 
 
-def test_without_torch_a_build_says_what_to_type(tmp_path):
-    # -S and -I hide installed packages, except setuptools.
+def build_in(site):
+    """setup.py's build with setuptools and what else is in the folder `site`: -S and -I hide installed packages."""
     setuptools = pathlib.Path(importlib.util.find_spec("setuptools").origin).parent
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "setuptools").symlink_to(setuptools)
+    (site / "setuptools").symlink_to(setuptools)
     if (setuptools.parent / "_distutils_hack").exists():
-        (tmp_path / "site" / "_distutils_hack").symlink_to(setuptools.parent / "_distutils_hack")
+        (site / "_distutils_hack").symlink_to(setuptools.parent / "_distutils_hack")
     program = ("import sys, sysconfig; sys.path.insert(0, sys.argv[1]); sysconfig.get_path = lambda name: sys.argv[1]; "
                "sys.argv = ['setup.py', 'build_ext', '--build-temp', sys.argv[1]]; exec(open('setup.py').read())")
-    run = subprocess.run([sys.executable, "-I", "-S", "-c", f"__file__ = {str(PLUGIN / 'setup.py')!r}; {program}",
-                          tmp_path / "site"], cwd=PLUGIN, capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-I", "-S", "-c", f"__file__ = {str(PLUGIN / 'setup.py')!r}; {program}", site],
+                          cwd=PLUGIN, capture_output=True, text=True)
+
+
+def test_without_torch_a_build_says_what_to_type(tmp_path):
+    run = build_in(tmp_path)
     assert run.returncode != 0 and "pip install torch" in run.stderr, run.stdout + run.stderr
+
+
+def test_with_a_torch_that_is_too_old_a_build_says_what_to_type(tmp_path):
+    (tmp_path / "torch.py").write_text('__version__ = "2.10.1+cpu"\n')
+    run = build_in(tmp_path)
+    assert run.returncode != 0 and run.stderr.strip() == ("weft-torch needs torch 2.11 or newer, but this is torch 2.10.1+cpu; "
+                                                          "type: pip install torch==2.13.0, then again."), run.stdout + run.stderr
 
 
 def test_an_sdist_has_what_it_takes_to_build_weft(tmp_path):

@@ -58,6 +58,27 @@ def test_an_extension_for_another_torch_says_what_to_type(monkeypatch):
     _extension.extension.cache_clear()
 
 
+def test_another_backend_of_that_name_is_named(monkeypatch):
+    import torch.distributed as dist
+    import weft_torch
+
+    def creator(*arguments):
+        raise AssertionError("not called")
+
+    creator.__module__ = "someone.elses"
+    monkeypatch.setitem(dist.Backend._plugins, "WEFT", dist.Backend._BackendPlugin(creator, True))
+    with pytest.raises(RuntimeError, match="someone.elses has registered another backend .*uninstall"):
+        weft_torch.register()
+
+
+def test_without_torch_the_package_says_what_to_type():
+    import subprocess
+    import sys
+    program = "import sys; sys.modules['torch'] = None; import weft_torch"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "ModuleNotFoundError: weft_torch is a backend of torch" in run.stderr and "pip install torch" in run.stderr, run.stderr
+
+
 AUTO = """
 import logging, os, torch, weft_torch
 logging.basicConfig()

@@ -26,12 +26,16 @@ def register(accelerator=None):
     """Registers backend "weft" for tensors of host memory, and of CUDA where torch was built with it.
 
     Doing so twice is harmless. `accelerator` names another type of device instead, whose memory and streams are those
-    of the CUDA driver that Weft loads.
+    of the CUDA driver that Weft loads. Raises RuntimeError if another package has a backend of that name.
     """
     import torch
     import torch.distributed as dist
     if not dist.is_available():
         return
+    other = getattr(dist.Backend._plugins.get("WEFT"), "creator_fn", _create)
+    if other.__module__ != __name__:
+        raise RuntimeError(f'The module {other.__module__} has registered another backend "weft"; uninstall its package, or '
+                           "uninstall weft-torch.")
     if accelerator is None and not _accelerators and torch.version.cuda:
         accelerator = "cuda"
     if accelerator is not None:
