@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/settings.h"
 #include "device/cuda/device.h"
+#include "engine/run/gather_words.h"
 #include "job/device_meeting.h"
 #include "job/tuning.h"
 
@@ -68,27 +69,7 @@ struct Choice {
   int32_t device;  // kYielded where that is nothing for Weft
 };
 constexpr int32_t kYielded = -2;
-/// What all ranks say, by rank, and then this rank's own choice.
-using Choices = std::vector<Choice>;
-
-std::shared_ptr<Choices> choices_of(const Communicator& parent, const Choice& own) {
-  auto choices = std::make_shared<Choices>(static_cast<size_t>(parent.size()) + 1);
-  choices->back() = own;
-  return choices;
-}
-
-// Starts the AllGather of a split.
-Result<Operation*> gather(Communicator& parent, std::shared_ptr<Choices> choices)
-    WEFT_REQUIRES(context_lock) {
-  Call call;
-  call.collective = plan::Collective::all_gather;
-  call.send = &choices->back();
-  call.recv = choices->data();
-  call.count = sizeof(Choice) / sizeof(int32_t);
-  call.type = device::DataType::int32;
-  call.splits = true;
-  return parent.begin(call, std::move(choices));
-}
+using Choices = Words<Choice>;
 
 NewComm make_child(const Communicator& parent, uint32_t id, std::vector<int> worlds, CommOptions options,
                    Siblings siblings, const Communicator* shrunk_from) {
@@ -146,16 +127,16 @@ NewComm create(const bootstrap::UniqueId& id, int rank, int ranks, CommOptions o
 }
 
 Result<PendingComm> begin_split(Communicator& parent, int color, int key, CommOptions options) {
-  const auto choices = choices_of(parent, {color, key, options.yields_device ? kYielded : options.device});
+  const auto choices =
+      words_of(parent, Choice{color, key, options.yields_device ? kYielded : options.device});
   Context& context = parent.context();
   const Lock lock = context.lock();
-  auto gathering = gather(parent, choices);
+  const auto gathering = gather_words(parent, choices, Purpose::split);
   if (!gathering) return gathering.status();
   const uint32_t split = parent.operations().next_split();
   return PendingComm([=, &parent, &context, op = *gathering]() -> NewComm {
     Lock lock = context.lock();
-    const Status gathered = context.waiting().result_of(lock, *op);
-    context.operations().release(op);
+    const Status gathered = end_gathering(lock, parent, op);
     lock.unlock();
     WEFT_TRY(gathered);
     if (color < 0) return std::shared_ptr<Communicator>();
@@ -166,7 +147,7 @@ Result<PendingComm> begin_split(Communicator& parent, int color, int key, CommOp
 Status stay_out_of_split(Communicator& parent) {
   Context& context = parent.context();
   const Lock lock = context.lock();
-  auto gathering = gather(parent, choices_of(parent, {-1, 0, -1}));
+  const auto gathering = gather_words(parent, words_of(parent, Choice{-1, 0, -1}), Purpose::split);
   if (!gathering) return gathering.status();
   (void)parent.operations().next_split();
   context.operations().release(*gathering);
