@@ -405,6 +405,20 @@ WEFT_API weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksLis
 WEFT_API weftResult_t weftCommCreateGroup(weftComm_t comm, const int* ranksList, int ranksCount, uint64_t tag,
                                           weftComm_t* newcomm, const weftConfig_t* config);
 
+/* Makes the id by which new ranks join those of `comm`. One rank of `comm` calls it, gives the id to the new
+ * ranks, and passes it to weftCommGrow. Errors: as weftGetUniqueId, weftInvalidComm, weftInvalidUsage
+ * (finalized). */
+WEFT_API weftResult_t weftCommGetUniqueId(weftComm_t comm, weftUniqueId* uniqueId);
+
+/* Makes a communicator of `nRanks` ranks: those of `comm`, with the same numbers, and new ones. A collective
+ * of all of them. The ranks of `comm` pass rank -1, and NULL for the id, but for the one that has made it.
+ * New ranks pass comm NULL, the id, and a rank behind those of `comm`. The new communicator has connections
+ * of its own. `comm` stays as it is, and may be destroyed. Errors: as weftCommInitRankConfig and
+ * weftCommSplit, weftInvalidArgument (nRanks is not more than comm has; no rank of comm passes an id),
+ * weftMismatch (nRanks differ; two ids). */
+WEFT_API weftResult_t weftCommGrow(weftComm_t comm, int nRanks, const weftUniqueId* uniqueId, int rank,
+                                   weftComm_t* newcomm, const weftConfig_t* config);
+
 /* ---- ending and asking communicators ---- */
 
 /* Waits until this rank's operations are complete. For a CUDA stream that does not reach its operation it

@@ -1,7 +1,8 @@
-// Making communicators: of a new job, by a split or a shrink, and of some ranks of another one.
+// Making communicators: of a new job, by a split, a shrink or a growth, and of some ranks of another one.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "api/comm_spec.h"
@@ -193,6 +194,25 @@ Status shrink(weftComm_t comm, const int* excluded, int count, weftComm_t* newco
                 });
 }
 
+Status grow(weftComm_t comm, int nranks, const weftUniqueId* id, int rank, weftComm_t* newcomm,
+            const weftConfig_t* config) {
+  WEFT_TRY(clear(newcomm));
+  if (!comm && !id)
+    return fail(Code::invalid_pointer,
+                "comm and uniqueId are NULL: a rank that joins passes what weftCommGetUniqueId gave");
+  if (!comm) return init_rank(newcomm, nranks, *id, rank, config);
+  if (rank != -1)
+    return fail(Code::invalid_root, "rank is {}, must be -1: the ranks of comm keep their numbers", rank);
+  std::optional<bootstrap::UniqueId> unique;
+  if (id) {
+    std::memcpy(unique.emplace().bytes.data(), id->internal, sizeof id->internal);
+    WEFT_TRY(bootstrap::check_unique_id(*unique));
+  }
+  return derive(comm, newcomm, config, Way::split, [=](Communicator& parent, const CommOptions& options) {
+    return job::begin_grow(parent, nranks, unique ? &*unique : nullptr, options);
+  });
+}
+
 Status init_all(weftComm_t* comms, int ndev) {
   if (!comms) return fail(Code::invalid_pointer, "comms is NULL");
   if (ndev < 1) return fail(Code::invalid_argument, "ndev is {}, must be at least 1", ndev);
@@ -283,4 +303,15 @@ weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksList, int ex
                             weftComm_t* newcomm, const weftConfig_t* config, int shrinkFlags) {
   return report_creation(__func__,
                          shrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
+}
+
+weftResult_t weftCommGetUniqueId(weftComm_t comm, weftUniqueId* uniqueId) {
+  const InUse in_use(comm);
+  if (auto found = usable(comm); !found) return report(found.status().in(__func__));
+  return weftGetUniqueId(uniqueId);
+}
+
+weftResult_t weftCommGrow(weftComm_t comm, int nRanks, const weftUniqueId* uniqueId, int rank,
+                          weftComm_t* newcomm, const weftConfig_t* config) {
+  return report_creation(__func__, grow(comm, nRanks, uniqueId, rank, newcomm, config));
 }

@@ -71,12 +71,39 @@ struct Choice {
 constexpr int32_t kYielded = -2;
 using Choices = Words<Choice>;
 
+/// What a rank says when its communicator grows.
+struct Growth {
+  int32_t ranks;  // of the larger communicator
+  int32_t has_id;
+  bootstrap::UniqueId id;
+};
+
 NewComm make_child(const Communicator& parent, uint32_t id, std::vector<int> worlds, CommOptions options,
                    Siblings siblings, const Communicator* shrunk_from) {
   auto made = std::make_shared<Communicator>(parent.context().shared_from_this(), id, std::move(worlds),
                                              std::move(options));
   WEFT_TRY(open_device(*made, siblings, made->options().timeout_s, shrunk_from));
   return made;
+}
+
+// The one id of a growth, on which all ranks agree.
+Result<bootstrap::UniqueId> agreed_id(const Words<Growth>& all, const Growth& own) {
+  const bootstrap::UniqueId* id = nullptr;
+  for (size_t rank = 0; rank + 1 < all.size(); ++rank) {
+    if (all[rank].ranks != own.ranks)
+      return fail(Code::mismatch, "nRanks is {} here, and {} on rank {}", own.ranks, all[rank].ranks, rank);
+    if (!all[rank].has_id) continue;
+    if (id)
+      return fail(Code::mismatch,
+                  "rank {} is the second that passes a uniqueId: one rank does, and the others "
+                  "pass NULL",
+                  rank);
+    id = &all[rank].id;
+  }
+  if (!id)
+    return fail(Code::invalid_argument,
+                "no rank passes a uniqueId: the rank that called weftCommGetUniqueId passes what it gave");
+  return *id;
 }
 
 // The child of the ranks that chose `color`.
@@ -153,6 +180,29 @@ Status stay_out_of_split(Communicator& parent) {
   context.operations().release(*gathering);
   if (!context.sleepers().any_waiting()) context.waiting().wake_progress();
   return {};
+}
+
+// The larger communicator is a job of its own, in which new ranks meet those of the parent.
+Result<PendingComm> begin_grow(Communicator& parent, int ranks, const bootstrap::UniqueId* id,
+                               CommOptions options) {
+  if (ranks <= parent.size())
+    return fail(Code::invalid_argument, "nRanks is {}, must be more than the {} ranks of the communicator",
+                ranks, parent.size());
+  const Growth own{ranks, id != nullptr, id ? *id : bootstrap::UniqueId()};
+  const auto growths = words_of(parent, own);
+  Context& context = parent.context();
+  const Lock lock = context.lock();
+  const auto gathering = gather_words(parent, growths, Purpose::grow);
+  if (!gathering) return gathering.status();
+  return PendingComm([=, &parent, &context, op = *gathering]() -> NewComm {
+    Lock lock = context.lock();
+    const Status gathered = end_gathering(lock, parent, op);
+    lock.unlock();
+    WEFT_TRY(gathered);
+    const Result<bootstrap::UniqueId> agreed = agreed_id(*growths, own);
+    if (!agreed) return agreed.status();
+    return create(*agreed, parent.rank(), ranks, options);
+  });
 }
 
 Result<PendingComm> begin_group(Communicator& parent, const std::vector<int>& ranks, uint64_t tag,
