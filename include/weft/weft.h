@@ -127,6 +127,14 @@ extern "C" {
 typedef struct weftComm* weftComm_t;
 #define WEFT_COMM_NULL NULL
 
+/* A window: memory of each rank of a communicator into which the others may put. */
+typedef struct weftWindow* weftWindow_t;
+#define WEFT_WIN_DEFAULT 0x00
+#define WEFT_WIN_COLL_SYMMETRIC 0x01 /* accepted for NCCL's sake, as the next one: no effect */
+#define WEFT_WIN_STRICT_ORDERING 0x02
+#define WEFT_NUM_SIGNALS 1024 /* sigIdx and ctx are below it */
+#define WEFT_SIGNAL_NONE (-1) /* Weft only. As sigIdx of weftPutSignal: no signal */
+
 /* A queue of operations on host memory; NULL is the blocking stream. Of GPU memory: a cudaStream_t, cast. */
 typedef struct weftStream* weftStream_t;
 
@@ -397,6 +405,20 @@ WEFT_API weftResult_t weftCommShrink(weftComm_t comm, const int* excludeRanksLis
 WEFT_API weftResult_t weftCommCreateGroup(weftComm_t comm, const int* ranksList, int ranksCount, uint64_t tag,
                                           weftComm_t* newcomm, const weftConfig_t* config);
 
+/* Makes the id by which new ranks join those of `comm`. One rank of `comm` calls it, gives the id to the new
+ * ranks, and passes it to weftCommGrow. Errors: as weftGetUniqueId, weftInvalidComm, weftInvalidUsage
+ * (finalized). */
+WEFT_API weftResult_t weftCommGetUniqueId(weftComm_t comm, weftUniqueId* uniqueId);
+
+/* Makes a communicator of `nRanks` ranks: those of `comm`, with the same numbers, and new ones. A collective
+ * of all of them. The ranks of `comm` pass rank -1, and NULL for the id, but for the one that has made it.
+ * New ranks pass comm NULL, the id, and a rank behind those of `comm`. The new communicator has connections
+ * of its own. `comm` stays as it is, and may be destroyed. Errors: as weftCommInitRankConfig and
+ * weftCommSplit, weftInvalidArgument (nRanks is not more than comm has; no rank of comm passes an id),
+ * weftMismatch (nRanks differ; two ids). */
+WEFT_API weftResult_t weftCommGrow(weftComm_t comm, int nRanks, const weftUniqueId* uniqueId, int rank,
+                                   weftComm_t* newcomm, const weftConfig_t* config);
+
 /* ---- ending and asking communicators ---- */
 
 /* Waits until this rank's operations are complete. For a CUDA stream that does not reach its operation it
@@ -623,6 +645,59 @@ WEFT_API weftResult_t weftSend(const void* sendbuff, size_t count, weftDataType_
 /* Receives `count` elements from rank `peer`; see weftSend. */
 WEFT_API weftResult_t weftRecv(void* recvbuff, size_t count, weftDataType_t datatype, int peer,
                                weftComm_t comm, weftStream_t stream);
+
+/* ---- one-sided operations ----
+ *
+ * A rank puts data into windows of other ranks, which call nothing for it. It tells them by signals, for
+ * which they wait. Signals are counted by sender, `sigIdx` and `ctx`, both in [0, WEFT_NUM_SIGNALS). A signal
+ * is counted when it is there, and all puts and signals that the sender's library sent to this rank before
+ * it. So calls on one stream are counted in their order. Puts that have not been waited for may be written in
+ * any order. While a window is open, the library's progress thread takes puts for a rank that calls nothing.
+ *
+ * Errors of the three operations: as of collectives, and weftInvalidArgument (window, offset, sigIdx, ctx,
+ * flags), weftInvalidRoot (peer), weftUnsupported (in a capture of a CUDA graph, with the backend NCCL). A
+ * call with wrong arguments has sent nothing.
+ */
+
+/* Opens `size` bytes at `buff` to the other ranks. A collective: all ranks call it, in the same place among
+ * their calls, and wait for each other. Sizes may differ; of size 0, buff may be NULL. `buff` is memory as
+ * collectives take it, and stays until the window is deregistered. In a group, *win is set by weftGroupEnd.
+ * winFlags: WEFT_WIN_*. Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument (winFlags),
+ * weftUnsupported (device memory on a communicator of host memory; the backend NCCL), weftSystemError, and
+ * what the collective fails with. */
+WEFT_API weftResult_t weftCommWindowRegister(weftComm_t comm, void* buff, size_t size, weftWindow_t* win,
+                                             int winFlags);
+
+/* Closes a window on this rank. Not a collective, and waits for nobody: call it when the last put into the
+ * window has been waited for. A put that comes later fails the communicator. The end of the communicator
+ * closes its windows. Errors: weftInvalidComm, weftInvalidArgument (no window of this communicator, or
+ * deregistered before). */
+WEFT_API weftResult_t weftCommWindowDeregister(weftComm_t comm, weftWindow_t win);
+
+/* Writes `count` elements of localbuff at `peerWinOffset`, in bytes, of rank `peer`'s part of the window,
+ * then signals. The call is complete when localbuff may be reused, which says nothing of the peer. `peer` may
+ * be the caller. With a count of 0 it is weftSignal. `flags` is 0. */
+WEFT_API weftResult_t weftPutSignal(const void* localbuff, size_t count, weftDataType_t datatype, int peer,
+                                    weftWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx,
+                                    unsigned int flags, weftComm_t comm, weftStream_t stream);
+
+/* Signals rank `peer` that all earlier puts of this rank to it are there. Needs no window. `flags` is 0. */
+WEFT_API weftResult_t weftSignal(int peer, int sigIdx, int ctx, unsigned int flags, weftComm_t comm,
+                                 weftStream_t stream);
+
+/* What weftWaitSignal() waits for. */
+typedef struct {
+  int opCnt;  /* how many signals more than all earlier calls have waited for */
+  int peer;   /* of which rank */
+  int sigIdx; /* and by which name */
+  int ctx;
+} weftWaitSignalDesc_t;
+
+/* Waits for the signals of nDesc descriptors, which are read before the call returns. Then the data of the
+ * puts before those signals are there. A peer that dies ends the wait with weftRemoteError. At the deadline,
+ * the error says which rank has sent how many signals. */
+WEFT_API weftResult_t weftWaitSignal(int nDesc, const weftWaitSignalDesc_t* signalDescs, weftComm_t comm,
+                                     weftStream_t stream);
 
 /* ---- groups ---- */
 

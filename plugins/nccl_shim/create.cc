@@ -299,24 +299,44 @@ Result_t pncclCommShrink(Comm_t comm, int* excluded, int count, Comm_t* child, C
 }
 WEFT_NCCL_ALIAS(CommShrink)
 
+Result_t pncclCommGetUniqueId(Comm_t comm, UniqueId* id) {
+  constexpr const char* kName = "ncclCommGetUniqueId";
+  const Result<Handle*> handle = usable(comm);
+  if (!handle.ok()) return report(handle.status().in(kName));
+  if (!id) return report(null_pointer("uniqueId").in(kName));
+  if ((*handle)->backend == Backend::nccl)
+    return call_real(kName, &Functions::CommGetUniqueId, *(*handle)->real, id);
+  weftUniqueId own;
+  const weftResult_t made = weftCommGetUniqueId((*handle)->weft, &own);
+  if (made == weftSuccess) std::memcpy(id->internal, own.internal, sizeof id->internal);
+  return from_weft(made, (*handle)->weft);
+}
+WEFT_NCCL_ALIAS(CommGetUniqueId)
+
 // Ranks that join have no communicator, but the id of one that grows.
 Result_t pncclCommGrow(Comm_t comm, int ranks, const UniqueId* id, int rank, Comm_t* grown, Config* config) {
   constexpr const char* kName = "ncclCommGrow";
   if (!grown || (!comm && !id)) return report(null_pointer(grown ? "uniqueId" : "newcomm").in(kName));
+  if (comm)
+    return derive(
+        kName, comm, grown, config,
+        [&](Comm_t parent, Comm_t* made) {
+          return call_real(kName, &Functions::CommGrow, parent, ranks, id, rank, made, config);
+        },
+        [&](weftComm_t parent, weftComm_t* made, const weftConfig_t* own) {
+          weftUniqueId bytes;
+          if (id) std::memcpy(bytes.internal, id->internal, sizeof bytes.internal);
+          return weftCommGrow(parent, ranks, id ? &bytes : nullptr, rank, made, own);
+        });
   *grown = nullptr;
-  const auto grow = [&](Comm_t real) {
-    if (Status joined = join_group(Backend::nccl); !joined.ok()) return report(joined.in(kName));
-    Handle* handle = new_handle({Backend::nccl, "the communicator that grows is NCCL's"});
-    const Result_t result =
-        call_real(kName, &Functions::CommGrow, real, ranks, id, rank, handle->real, config);
-    return finish(result, handle, grown);
-  };
-  if (comm) return only_real(kName, "no growing: make one of all ranks", comm, grow);
   const Result<Decision> decision = decision_of(*id);
   if (!decision.ok()) return report(decision.status().in(kName));
-  if (decision->backend == Backend::nccl) return grow(nullptr);
-  return report(
-      fail(Code::unsupported, "{}: the unique id is Weft's, whose communicators do not grow", kName));
+  if (decision->backend == Backend::weft) return init_rank(kName, grown, ranks, *id, rank, config);
+  if (Status joined = join_group(Backend::nccl); !joined.ok()) return report(joined.in(kName));
+  Handle* handle = new_handle({Backend::nccl, "the communicator that grows is NCCL's"});
+  const Result_t result =
+      call_real(kName, &Functions::CommGrow, Comm_t(nullptr), ranks, id, rank, handle->real, config);
+  return finish(result, handle, grown);
 }
 WEFT_NCCL_ALIAS(CommGrow)
 

@@ -1,8 +1,9 @@
 // What NCCL added to its host API since 2.29, except for growing (create.cc), windows (windows.cc) and
-// configured collectives (configured.cc): one-sided operations, suspending, parameters, encryption. Only the
-// real NCCL has them; on a communicator of Weft each is an error that says so.
+// configured collectives (configured.cc): one-sided operations; and suspending, parameters and encryption,
+// which only the real NCCL has. On a communicator of Weft each of these is an error that says so.
 #include "export.h"
 #include "route.h"
+#include "windows.h"
 
 using namespace weft;
 using namespace weft::nccl_shim;
@@ -10,14 +11,12 @@ using namespace weft::nccl_shim;
 namespace weft::nccl {
 namespace {
 
-/// An operation of one rank on the memory of others; it may be grouped.
-template <typename Member, typename... Arguments>
-Result_t one_sided(const char* name, Member member, Comm_t comm, Stream_t stream, Arguments... arguments) {
-  return only_real(name, "no one-sided operations", comm, [&](Comm_t real) {
-    tally::count_call(Backend::nccl);
-    if (Status joined = join_group(Backend::nccl); !joined.ok()) return report(joined.in(name));
-    return call_real(name, member, arguments..., real, stream);
-  });
+/// weftPutSignal() with a window of NCCL's.
+weftResult_t put_signal(const void* local, size_t count, weftDataType_t type, int peer, Window_t window,
+                        size_t offset, int signal, int context, unsigned flags, weftComm_t comm,
+                        weftStream_t stream) {
+  return weftPutSignal(local, count, type, peer, weft_window(window), offset, signal, context, flags, comm,
+                       stream);
 }
 
 /// A function of one communicator.
@@ -33,28 +32,22 @@ Result_t of_comm(const char* name, const char* lacks, Member member, Comm_t comm
 
 Result_t pncclPutSignal(const void* local, size_t count, int type, int peer, Window_t window, size_t offset,
                         int signal, int context, unsigned flags, Comm_t comm, Stream_t stream) {
-  return one_sided("ncclPutSignal", &Functions::PutSignal, comm, stream, local, count, type, peer, window,
-                   offset, signal, context, flags);
+  return operate("ncclPutSignal", &Functions::PutSignal, put_signal, comm, stream, local, count, type, peer,
+                 window, offset, signal, context, flags);
 }
 WEFT_NCCL_ALIAS(PutSignal)
 
 Result_t pncclSignal(int peer, int signal, int context, unsigned flags, Comm_t comm, Stream_t stream) {
-  return one_sided("ncclSignal", &Functions::Signal, comm, stream, peer, signal, context, flags);
+  return operate("ncclSignal", &Functions::Signal, weftSignal, comm, stream, peer, signal, context, flags);
 }
 WEFT_NCCL_ALIAS(Signal)
 
 Result_t pncclWaitSignal(int count, void* descriptors, Comm_t comm, Stream_t stream) {
-  return one_sided("ncclWaitSignal", &Functions::WaitSignal, comm, stream, count, descriptors);
+  return operate("ncclWaitSignal", &Functions::WaitSignal, weftWaitSignal, comm, stream, count, descriptors);
 }
 WEFT_NCCL_ALIAS(WaitSignal)
 
 // ---- Communicators
-
-Result_t pncclCommGetUniqueId(Comm_t comm, UniqueId* id) {
-  return of_comm("ncclCommGetUniqueId", "no growing: make one of all ranks", &Functions::CommGetUniqueId,
-                 comm, id);
-}
-WEFT_NCCL_ALIAS(CommGetUniqueId)
 
 Result_t pncclCommSuspend(Comm_t comm, int flags) {
   return of_comm("ncclCommSuspend", "no suspending", &Functions::CommSuspend, comm, flags);

@@ -18,7 +18,7 @@ using nccl::Window_t;
 struct Window {
   const Handle* owner;
   void* buffer;
-  void* registration;
+  weftWindow_t own;  // set when the group has ended in which it was made
 };
 
 /// A window is a number that is never used again, so that one that has ended can be recognised. No window of
@@ -43,7 +43,8 @@ Result<Window> find(const Windows& windows, const Handle* handle, Window_t windo
   return found->second;
 }
 
-Status check_arguments(const Handle* handle, int flags, const Window_t* window) {
+Status check_arguments(const Handle* handle, const void* buffer, size_t bytes, int flags,
+                       const Window_t* window) {
   if (!window) return fail(Code::invalid_pointer, "win is NULL");
   constexpr int kKnown = nccl::kWindowSymmetric | nccl::kWindowStrictOrdering;
   if (handle->backend == Backend::weft && (flags & ~kKnown) != 0)
@@ -51,6 +52,9 @@ Status check_arguments(const Handle* handle, int flags, const Window_t* window) 
                 "winFlags is {:#x}, but this communicator is Weft's, which knows NCCL_WIN_COLL_SYMMETRIC and "
                 "NCCL_WIN_STRICT_ORDERING only",
                 flags);
+  if (handle->backend == Backend::weft && !buffer) return fail(Code::invalid_pointer, "buff is NULL");
+  if (handle->backend == Backend::weft && bytes == 0)
+    return fail(Code::invalid_argument, "size is 0, must be at least 1");
   return {};
 }
 
@@ -63,6 +67,13 @@ bool is_own_window(Window_t window) {
   return number != 0 && number <= windows.last;
 }
 
+weftWindow_t weft_window(Window_t window) {
+  Windows& windows = Windows::get();
+  const std::lock_guard guard(windows.mutex);
+  const auto found = windows.open.find(reinterpret_cast<uintptr_t>(window));
+  return found == windows.open.end() ? nullptr : found->second.own;
+}
+
 void forget_windows(const Handle* handle) {
   Windows& windows = Windows::get();
   const std::lock_guard guard(windows.mutex);
@@ -73,25 +84,33 @@ void forget_windows(const Handle* handle) {
 
 namespace weft::nccl {
 
-// NCCL makes a window NULL, without an error, where it has no symmetric memory. A window of Weft's is a
-// registered buffer, and never NULL.
+// NCCL makes a window NULL, without an error, where it has no symmetric memory. A window of Weft's is
+// one of weft.h, and never NULL.
 Result_t pncclCommWindowRegister(Comm_t comm, void* buffer, size_t bytes, Window_t* window, int flags) {
   constexpr const char* kName = "ncclCommWindowRegister";
   const Result<Handle*> handle = usable(comm);
   if (!handle.ok()) return report(handle.status().in(kName));
-  if (Status right = check_arguments(*handle, flags, window); !right.ok()) return report(right.in(kName));
-  if ((*handle)->backend == Backend::nccl) {
-    if (Status joined = join_group(Backend::nccl); !joined.ok()) return report(joined.in(kName));
+  if (window) *window = nullptr;
+  if (Status right = check_arguments(*handle, buffer, bytes, flags, window); !right.ok())
+    return report(right.in(kName));
+  if (Status joined = join_group((*handle)->backend); !joined.ok()) return report(joined.in(kName));
+  if ((*handle)->backend == Backend::nccl)
     return call_real(kName, &Functions::CommWindowRegister, *(*handle)->real, buffer, bytes, window, flags);
-  }
-  *window = nullptr;
-  void* registration = nullptr;
-  const weftResult_t registered = weftCommRegister((*handle)->weft, buffer, bytes, &registration);
-  if (registered != weftSuccess) return from_weft(registered, (*handle)->weft);
   Windows& windows = Windows::get();
-  const std::lock_guard guard(windows.mutex);
-  windows.open.emplace(++windows.last, nccl_shim::Window{*handle, buffer, registration});
-  *window = reinterpret_cast<Window_t>(windows.last);
+  weftWindow_t* own = nullptr;  // where it is written, which may be when the group ends
+  uintptr_t number = 0;
+  {
+    const std::lock_guard guard(windows.mutex);
+    number = ++windows.last;
+    own = &windows.open.emplace(number, nccl_shim::Window{*handle, buffer, nullptr}).first->second.own;
+  }
+  const weftResult_t registered = weftCommWindowRegister((*handle)->weft, buffer, bytes, own, flags);
+  if (registered != weftSuccess) {
+    const std::lock_guard guard(windows.mutex);
+    windows.open.erase(number);
+    return from_weft(registered, (*handle)->weft);
+  }
+  *window = reinterpret_cast<Window_t>(number);
   return kSuccess;
 }
 WEFT_NCCL_ALIAS(CommWindowRegister)
@@ -104,15 +123,15 @@ Result_t pncclCommWindowDeregister(Comm_t comm, Window_t window) {
     return call_real(kName, &Functions::CommWindowDeregister, *(*handle)->real, window);
   if (!window) return kSuccess;
   Windows& windows = Windows::get();
-  void* registration = nullptr;
+  weftWindow_t own = nullptr;
   {
     const std::lock_guard guard(windows.mutex);
     const auto found = find(windows, *handle, window);
     if (!found.ok()) return report(found.status().in(kName));
-    registration = found->registration;
+    own = found->own;
     windows.open.erase(reinterpret_cast<uintptr_t>(window));
   }
-  return from_weft(weftCommDeregister((*handle)->weft, registration), (*handle)->weft);
+  return from_weft(weftCommWindowDeregister((*handle)->weft, own), (*handle)->weft);
 }
 WEFT_NCCL_ALIAS(CommWindowDeregister)
 

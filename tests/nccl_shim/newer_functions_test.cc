@@ -4,10 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <fstream>
+#include <latch>
 #include <map>
 #include <regex>
 #include <set>
 #include <sstream>
+#include <thread>
 #include <tuple>
 
 #include "shim_host.h"
@@ -149,6 +151,70 @@ TEST(NewerFunctions, AWindowIsNeverNullWithSuccess) {
   });
 }
 
+struct WaitDescriptor {
+  int count, peer, signal, context;
+};
+
+TEST(NewerFunctions, ARankPutsIntoTheWindowOfAnother) {
+  in_process(kWeft, [] {
+    const Shim shim;
+    on_threads(shim, 2, [&](int rank, Comm_t comm) {
+      Floats memory(1024, 0.f);
+      const Floats source(512, static_cast<float>(rank + 1));
+      nccl::Window_t window = nullptr;
+      NCCL_OK(shim->CommWindowRegister(comm, memory.data(), 4096, &window, nccl::kWindowSymmetric));
+      NCCL_OK(shim->GroupStart());
+      NCCL_OK(shim->PutSignal(source.data(), 512, kFloat, 1 - rank, window, 2048, 3, 1, 0, comm, nullptr));
+      NCCL_OK(shim->Signal(1 - rank, 0, 0, 0, comm, nullptr));
+      NCCL_OK(shim->GroupEnd());
+      WaitDescriptor awaited[] = {{1, 1 - rank, 3, 1}, {1, 1 - rank, 0, 0}};
+      NCCL_OK(shim->WaitSignal(2, awaited, comm, nullptr));
+      EXPECT_EQ(memory[511], 0.f);
+      EXPECT_EQ(memory[512], static_cast<float>(2 - rank));
+      EXPECT_EQ(memory[1023], static_cast<float>(2 - rank));
+      EXPECT_EQ(shim->PutSignal(source.data(), 512, kFloat, 1 - rank, window, 2052, 0, 0, 0, comm, nullptr),
+                nccl::kInvalidArgument);
+      EXPECT_TRUE(mentions(shim.last_error(), "which has 4096 bytes")) << shim.last_error();
+      EXPECT_EQ(shim->PutSignal(source.data(), 1, kFloat, 1 - rank, nullptr, 0, 0, 0, 0, comm, nullptr),
+                nccl::kInvalidArgument);
+      NCCL_OK(shim->CommWindowDeregister(comm, window));
+    });
+  });
+}
+
+TEST(NewerFunctions, ACommunicatorGrows) {
+  in_process(kWeft, [] {
+    const Shim shim;
+    UniqueId id;
+    std::latch made(2);
+    const auto use = [&](Comm_t grown, int expected) {
+      int rank = -1;
+      float value = 1;
+      NCCL_OK(shim->CommUserRank(grown, &rank));
+      EXPECT_EQ(rank, expected);
+      NCCL_OK(shim->AllReduce(&value, &value, 1, kFloat, kSum, grown, nullptr));
+      EXPECT_EQ(value, 3.f);
+      NCCL_OK(shim->CommDestroy(grown));
+    };
+    std::thread joins([&] {
+      made.arrive_and_wait();
+      Comm_t grown = nullptr;
+      NCCL_OK(shim->CommGrow(nullptr, 3, &id, 2, &grown, nullptr));
+      use(grown, 2);
+    });
+    on_threads(shim, 2, [&](int rank, Comm_t comm) {
+      Comm_t grown = nullptr;
+      if (rank == 0) {
+        NCCL_OK(shim->CommGetUniqueId(comm, &id));
+        made.arrive_and_wait();
+      }
+      NCCL_OK(shim->CommGrow(comm, 3, rank == 0 ? &id : nullptr, -1, &grown, nullptr));
+      use(grown, rank);
+    });
+    joins.join();
+  });
+}
+
 TEST(NewerFunctions, EncryptionIsRefusedAndNoneIsNot) {
   in_process(kWeft, [] {
     const Shim shim;
@@ -182,12 +248,6 @@ TEST(NewerFunctions, PropertiesAndTeamsSayThatThereIsNoDeviceApi) {
       EXPECT_EQ(shim->CommQueryProperties(comm, &properties), nccl::kInvalidArgument);
       EXPECT_EQ(shim->TeamCft(comm, 0).ranks, 1);
       EXPECT_EQ(shim->TeamCftMultimem(comm).ranks, 1);
-
-      UniqueId id;
-      Comm_t grown = nullptr;
-      NCCL_OK(shim->GetUniqueId(&id));
-      EXPECT_EQ(shim->CommGrow(nullptr, 3, &id, 2, &grown, nullptr), nccl::kInvalidUsage);
-      EXPECT_TRUE(mentions(shim.last_error(), "the unique id is Weft's")) << shim.last_error();
     });
     EXPECT_STREQ(shim->GetErrorString(nccl::kTimeout), "timeout");
   });

@@ -96,6 +96,7 @@ std::vector<Request> variants(Request request) {
   std::vector<Request> all{request};
   if (reduces(request.collective)) all.push_back(request), all.back().strict = true;
   if (request.collective == Collective::all_to_all) all.push_back(request), all.back().disjoint = true;
+  if (is_transfer(request.collective)) all.push_back(request), all.back().announced = true;
   return all;
 }
 

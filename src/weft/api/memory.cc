@@ -58,7 +58,7 @@ weftResult_t weftCommRegister(const weftComm_t comm, void* buff, size_t size, vo
   }
   const auto registered = [&, &known = **found] {
     const engine::Lock lock = known.context().lock();
-    return known.registrations().add(buff, size, known.on_device().executor != nullptr);
+    return known.buffers().registrations.add(buff, size, known.on_device().executor != nullptr);
   }();
   if (!registered) return report(registered.status().in(__func__), comm);
   *handle = *registered;
@@ -83,7 +83,7 @@ weftResult_t weftCommDeregister(const weftComm_t comm, void* handle) {
     comm->registrations.erase(known);
   }
   const engine::Lock lock = (*found)->context().lock();
-  (*found)->registrations().remove(handle);
+  (*found)->buffers().registrations.remove(handle);
   return weftSuccess;
 }
 

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/settings.h"
 #include "device/cuda/device.h"
+#include "engine/run/gather_words.h"
 #include "job/device_meeting.h"
 #include "job/tuning.h"
 
@@ -68,27 +69,14 @@ struct Choice {
   int32_t device;  // kYielded where that is nothing for Weft
 };
 constexpr int32_t kYielded = -2;
-/// What all ranks say, by rank, and then this rank's own choice.
-using Choices = std::vector<Choice>;
+using Choices = Words<Choice>;
 
-std::shared_ptr<Choices> choices_of(const Communicator& parent, const Choice& own) {
-  auto choices = std::make_shared<Choices>(static_cast<size_t>(parent.size()) + 1);
-  choices->back() = own;
-  return choices;
-}
-
-// Starts the AllGather of a split.
-Result<Operation*> gather(Communicator& parent, std::shared_ptr<Choices> choices)
-    WEFT_REQUIRES(context_lock) {
-  Call call;
-  call.collective = plan::Collective::all_gather;
-  call.send = &choices->back();
-  call.recv = choices->data();
-  call.count = sizeof(Choice) / sizeof(int32_t);
-  call.type = device::DataType::int32;
-  call.splits = true;
-  return parent.begin(call, std::move(choices));
-}
+/// What a rank says when its communicator grows.
+struct Growth {
+  int32_t ranks;  // of the larger communicator
+  int32_t has_id;
+  bootstrap::UniqueId id;
+};
 
 NewComm make_child(const Communicator& parent, uint32_t id, std::vector<int> worlds, CommOptions options,
                    Siblings siblings, const Communicator* shrunk_from) {
@@ -96,6 +84,26 @@ NewComm make_child(const Communicator& parent, uint32_t id, std::vector<int> wor
                                              std::move(options));
   WEFT_TRY(open_device(*made, siblings, made->options().timeout_s, shrunk_from));
   return made;
+}
+
+// The one id of a growth, on which all ranks agree.
+Result<bootstrap::UniqueId> agreed_id(const Words<Growth>& all, const Growth& own) {
+  const bootstrap::UniqueId* id = nullptr;
+  for (size_t rank = 0; rank + 1 < all.size(); ++rank) {
+    if (all[rank].ranks != own.ranks)
+      return fail(Code::mismatch, "nRanks is {} here, and {} on rank {}", own.ranks, all[rank].ranks, rank);
+    if (!all[rank].has_id) continue;
+    if (id)
+      return fail(Code::mismatch,
+                  "rank {} is the second that passes a uniqueId: one rank does, and the others "
+                  "pass NULL",
+                  rank);
+    id = &all[rank].id;
+  }
+  if (!id)
+    return fail(Code::invalid_argument,
+                "no rank passes a uniqueId: the rank that called weftCommGetUniqueId passes what it gave");
+  return *id;
 }
 
 // The child of the ranks that chose `color`.
@@ -146,16 +154,16 @@ NewComm create(const bootstrap::UniqueId& id, int rank, int ranks, CommOptions o
 }
 
 Result<PendingComm> begin_split(Communicator& parent, int color, int key, CommOptions options) {
-  const auto choices = choices_of(parent, {color, key, options.yields_device ? kYielded : options.device});
+  const auto choices =
+      words_of(parent, Choice{color, key, options.yields_device ? kYielded : options.device});
   Context& context = parent.context();
   const Lock lock = context.lock();
-  auto gathering = gather(parent, choices);
+  const auto gathering = gather_words(parent, choices, Purpose::split);
   if (!gathering) return gathering.status();
   const uint32_t split = parent.operations().next_split();
   return PendingComm([=, &parent, &context, op = *gathering]() -> NewComm {
     Lock lock = context.lock();
-    const Status gathered = context.waiting().result_of(lock, *op);
-    context.operations().release(op);
+    const Status gathered = end_gathering(lock, parent, op);
     lock.unlock();
     WEFT_TRY(gathered);
     if (color < 0) return std::shared_ptr<Communicator>();
@@ -166,12 +174,35 @@ Result<PendingComm> begin_split(Communicator& parent, int color, int key, CommOp
 Status stay_out_of_split(Communicator& parent) {
   Context& context = parent.context();
   const Lock lock = context.lock();
-  auto gathering = gather(parent, choices_of(parent, {-1, 0, -1}));
+  const auto gathering = gather_words(parent, words_of(parent, Choice{-1, 0, -1}), Purpose::split);
   if (!gathering) return gathering.status();
   (void)parent.operations().next_split();
   context.operations().release(*gathering);
   if (!context.sleepers().any_waiting()) context.waiting().wake_progress();
   return {};
+}
+
+// The larger communicator is a job of its own, in which new ranks meet those of the parent.
+Result<PendingComm> begin_grow(Communicator& parent, int ranks, const bootstrap::UniqueId* id,
+                               CommOptions options) {
+  if (ranks <= parent.size())
+    return fail(Code::invalid_argument, "nRanks is {}, must be more than the {} ranks of the communicator",
+                ranks, parent.size());
+  const Growth own{ranks, id != nullptr, id ? *id : bootstrap::UniqueId()};
+  const auto growths = words_of(parent, own);
+  Context& context = parent.context();
+  const Lock lock = context.lock();
+  const auto gathering = gather_words(parent, growths, Purpose::grow);
+  if (!gathering) return gathering.status();
+  return PendingComm([=, &parent, &context, op = *gathering]() -> NewComm {
+    Lock lock = context.lock();
+    const Status gathered = end_gathering(lock, parent, op);
+    lock.unlock();
+    WEFT_TRY(gathered);
+    const Result<bootstrap::UniqueId> agreed = agreed_id(*growths, own);
+    if (!agreed) return agreed.status();
+    return create(*agreed, parent.rank(), ranks, options);
+  });
 }
 
 Result<PendingComm> begin_group(Communicator& parent, const std::vector<int>& ranks, uint64_t tag,

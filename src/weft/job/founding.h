@@ -1,4 +1,4 @@
-// Founding: makes communicators: of all ranks of a new job, by a split, or by a shrink.
+// Founding: makes communicators: of all ranks of a new job, by a split, by a shrink, or by growing.
 //
 // Thread safety: none is needed for create(); the others may be called from any thread.
 #pragma once
@@ -27,6 +27,10 @@ Result<PendingComm> begin_split(engine::Communicator& parent, int color, int key
                                 engine::CommOptions options);
 /// Takes part in a split without getting a communicator; does not wait.
 Status stay_out_of_split(engine::Communicator& parent);
+/// A communicator of the parent's ranks, which keep their numbers, and of new ranks, which call create() with
+/// the same id. A collective of the parent's ranks; one of them passes the id.
+Result<PendingComm> begin_grow(engine::Communicator& parent, int ranks, const bootstrap::UniqueId* id,
+                               engine::CommOptions options);
 /// A communicator of these ranks, in this order. Only they call it, with the same list and tag. Nothing is
 /// sent. A tag may be used once for the same list.
 Result<PendingComm> begin_group(engine::Communicator& parent, const std::vector<int>& ranks, uint64_t tag,

@@ -91,11 +91,13 @@ struct Request {
   uint64_t count = 0;  // as in the C call: sendcount of AllGather and Gather, recvcount of ReduceScatter and
                        // Scatter, elements per peer for AlltoAll, all elements otherwise
   uint32_t element_bytes = 4;
-  int root = 0;           // of broadcast, reduce, gather, scatter; the peer of send and recv
-  bool strict = false;    // reductions add raw contributions in the canonical tree over rank numbers,
-                          // whatever the rest
-  bool disjoint = false;  // all_to_all: no rank calls it in place; saves the copy that in place needs. Like
-                          // the rest of the request it must be the same on every rank
+  int root = 0;            // of broadcast, reduce, gather, scatter; the peer of send and recv
+  bool strict = false;     // reductions add raw contributions in the canonical tree over rank numbers,
+                           // whatever the rest
+  bool disjoint = false;   // all_to_all: no rank calls it in place; saves the copy that in place needs. Like
+                           // the rest of the request it must be the same on every rank
+  bool announced = false;  // of send and recv: the sender's first message says what comes, and lets the
+                           // receiver begin. Of no elements nothing else is sent
 
   /// Of an all_gather, reduce_scatter or all_to_all whose blocks have sizes of their own. Regions of a peer's
   /// input or output are then counted from the beginning of the block that the two ranks share.

@@ -4,6 +4,7 @@
 //     large, same node      sender exposes its input     receiver copies, says done  sender waits
 //     large, other node     receiver exposes its output  sender puts in slices       receiver waits
 //     nothing               sender signals                                           receiver waits
+//     announced             sender signals, and goes on as above                     receiver waits, …
 //
 // Of nothing, too, there is a message: by its signature an end that expected something learns of the mistake.
 #include "plan/transfer.h"
@@ -20,8 +21,9 @@ Status fits(const Request& request, const topology::Layout& layout, const Limits
 void send(const Task& task, Builder& b) {
   const int to = task.root();
   if (to == task.rank) return;
+  if (task.request.announced) b.signal(0, to, tag(Phase::announce));
   if (task.bytes() == 0) {
-    b.signal(0, to, tag(Phase::data));
+    if (!task.request.announced) b.signal(0, to, tag(Phase::data));
   } else if (task.eager(to, task.bytes()) || !task.same_node(to)) {
     accept(task, b, 0, to, task.bytes(), Space::output);
     put_slices(b, 0, to, b.input(), {to, Space::output, 0}, Slices(task.bytes(), task));
@@ -34,8 +36,9 @@ void send(const Task& task, Builder& b) {
 void recv(const Task& task, Builder& b) {
   const int from = task.root();
   if (from == task.rank) return;
+  if (task.request.announced) b.wait(0, from, tag(Phase::announce));
   if (task.bytes() == 0) {
-    b.wait(0, from, tag(Phase::data));
+    if (!task.request.announced) b.wait(0, from, tag(Phase::data));
   } else if (task.eager(from, task.bytes()) || !task.same_node(from)) {
     offer(task, b, 0, from, task.bytes(), Space::output);
     receive_slices(b, 0, from, Slices(task.bytes(), task));

@@ -36,6 +36,7 @@ struct Task {
 
 /// Names of notifications: a phase of the schedule, and an index inside it. See Builder on tags.
 enum class Phase : uint32_t {
+  announce,
   open,
   open_input,
   open_scratch,

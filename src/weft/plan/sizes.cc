@@ -40,7 +40,8 @@ bool has_root(Collective collective) {
 bool operator==(const Request& a, const Request& b) {
   const bool same_blocks = a.uneven == b.uneven || (a.uneven && b.uneven && *a.uneven == *b.uneven);
   return a.collective == b.collective && a.count == b.count && a.element_bytes == b.element_bytes &&
-         a.root == b.root && a.strict == b.strict && a.disjoint == b.disjoint && same_blocks;
+         a.root == b.root && a.strict == b.strict && a.disjoint == b.disjoint && a.announced == b.announced &&
+         same_blocks;
 }
 
 uint64_t input_bytes(const Request& request, int ranks, int rank) {

@@ -113,6 +113,8 @@ void Context::start(Operation& op) {
   op.progress.reset_arrivals(*op.tables);
   op.progress.reset_steps(*op.tables, trace_ ? ticks() : 0);
   if (!inbox_.empty()) inbox_.deliver_early(op);
+  if (op.call.one_sided) [[unlikely]]
+    op.comm->buffers().windows.began(op);
   advance_one(op);
 }
 
@@ -173,6 +175,7 @@ void Context::finish(Operation& op, Status status) {
     if (!status.ok() && !op.started) (void)device_operations_.settle_releases();
   }
   op.comm->operations().remove(op);
+  if (op.call.one_sided && status.ok()) op.comm->buffers().windows.ended(op);
   op.end.status = std::move(status);
   // The stream lets go before a waiter can see the end and destroy it.
   const bool leaves_stream = op.call.stream != nullptr;
@@ -209,7 +212,8 @@ int Context::turn() {
   int events = 0;
   if (submissions_.any()) events += take_submissions();
   if (!device_operations_.empty()) events += device_operations_.turn();
-  const bool network = operations_.uses_network() || unsent() || quiet_network_is_due();
+  const bool network =
+      operations_.uses_network() || window_traffic_.listens() || unsent() || quiet_network_is_due();
   const Result<int> polled = fabric_->poll(inbox_, network);
   if (MemoryWatch::lost()) [[unlikely]]
     failures_.act_on_lost_memory();
@@ -219,6 +223,8 @@ int Context::turn() {
   }
   events += *polled;
   if (failures_.any_pending()) failures_.act_on_pending();
+  if (window_traffic_.any_noted()) [[unlikely]]
+    for (Windows* windows : window_traffic_.take_noted()) windows->begin_noted();
   // Counted now: the time of grace of an operation that is found unreachable below begins after them.
   const uint64_t before = std::exchange(events_, events_ + static_cast<uint64_t>(events));
   int moved = 0;

@@ -7,6 +7,7 @@
 //   Inbox             messages, early ones among them
 //   Submissions       what other threads hand over
 //   Waiting           how threads wait: working, asleep, or by the progress thread;  Sleepers  who is woken
+//   WindowTraffic     open windows, and puts that are announced to them
 //   Failures          losses of peers, reports of failures, deadlines;  LostMemory  buffers freed too early
 //   Workspace         scratch and staging on the host;  DeviceOperations  what GPU memory takes besides
 //
@@ -29,6 +30,7 @@
 #include "engine/context/sleepers.h"
 #include "engine/context/submissions.h"
 #include "engine/context/waiting.h"
+#include "engine/context/window_traffic.h"
 #include "engine/failure/failures.h"
 #include "engine/failure/lost_memory.h"
 #include "engine/gpu/device_operations.h"
@@ -82,6 +84,7 @@ class Context final : public std::enable_shared_from_this<Context> {
   OperationTable& operations() WEFT_REQUIRES(context_lock) { return operations_; }
   const OperationTable& operations() const WEFT_REQUIRES(context_lock) { return operations_; }
   Inbox& inbox() WEFT_REQUIRES(context_lock) { return inbox_; }
+  WindowTraffic& window_traffic() WEFT_REQUIRES(context_lock) { return window_traffic_; }
   Sleepers& sleepers() { return sleepers_; }
   Submissions& submissions() { return submissions_; }
   Waiting& waiting() { return waiting_; }
@@ -115,10 +118,10 @@ class Context final : public std::enable_shared_from_this<Context> {
   /// What all turns have seen.
   uint64_t events() const WEFT_REQUIRES(context_lock) { return events_; }
   /// Whether a progress thread has work here: operations in flight, data that ended operations have left with
-  /// the network or a device, or a death in its time of grace.
+  /// the network or a device, open windows, or a death in its time of grace.
   bool busy() WEFT_REQUIRES(context_lock) {
     return !operations_.empty() || !device_operations_.empty() || submissions_.any() ||
-           failures_.any_death() || unsent();
+           window_traffic_.listens() || window_traffic_.any_noted() || failures_.any_death() || unsent();
   }
   /// Acts on losses and deadlines that are due; cheap, called a few times a second.
   void check_deadlines(int64_t now_ns) WEFT_REQUIRES(context_lock);
@@ -159,6 +162,7 @@ class Context final : public std::enable_shared_from_this<Context> {
   OperationTable operations_ WEFT_GUARDED_BY(context_lock);
   LostMemory lost_memory_ WEFT_GUARDED_BY(context_lock);
   Inbox inbox_ WEFT_GUARDED_BY(context_lock);
+  WindowTraffic window_traffic_ WEFT_GUARDED_BY(context_lock);
   Submissions submissions_;
   Sleepers sleepers_;
   Waiting waiting_;

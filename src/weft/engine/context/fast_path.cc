@@ -19,7 +19,8 @@ constexpr int kLooks = 256, kCrowdedLooks = 16;
 
 // Whether other work has come up while the caller keeps the lock.
 bool disturbed(Context& context) WEFT_REQUIRES(context_lock) {
-  return context.lock_is_wanted() || context.submissions().any() || context.failures().any_pending();
+  return context.lock_is_wanted() || context.submissions().any() || context.failures().any_pending() ||
+         context.window_traffic().any_noted();
 }
 
 bool alone(Context& context) WEFT_REQUIRES(context_lock) {

@@ -66,8 +66,27 @@ void Inbox::arrived(int peer, const transport::Envelope& envelope, const void* p
   if (known ? !known->failure().ok() : retired_.contains(envelope.comm)) return;
   if (known && known->operations().has_ended(envelope.op))
     return Verdict::on_late_message(context_, *known, envelope.op, known->members().rank_of_world(peer));
-  if (static_cast<MessageKind>(envelope.kind) == MessageKind::data && envelope.bytes > 0 && !payload) return;
+  const auto kind = static_cast<MessageKind>(envelope.kind);
+  if (kind == MessageKind::data && envelope.bytes > 0 && !payload) return;
+  if (kind == MessageKind::announce && known && !note_put(*known, peer, envelope, payload)) return;
   keep(peer, envelope, payload, known);
+}
+
+// ---- Puts that are announced
+
+// The announcement itself stays in the stash, for the operation that it lets begin.
+bool Inbox::note_put(Communicator& comm, int peer, const transport::Envelope& envelope, const void* payload) {
+  PutAnnouncement announcement;
+  if (!payload || envelope.bytes != sizeof announcement) return false;
+  std::memcpy(&announcement, payload, sizeof announcement);
+  comm.buffers().windows.note(comm.members().rank_of_world(peer), envelope.op, announcement);
+  return true;
+}
+
+void Inbox::note_early_puts(Communicator& comm) {
+  for (const Stash::Message& message : stash_.find_all(comm.id(), MessageKind::announce))
+    (void)note_put(comm, message.peer, message.envelope, message.payload.data());
+  if (context_.window_traffic().any_noted()) context_.waiting().wake_progress();
 }
 
 // ---- Early messages
@@ -147,7 +166,7 @@ void Inbox::deliver(Operation& op, int peer, const transport::Envelope& envelope
   } else if (op.device && kind == MessageKind::data && envelope.bytes > 0 && op.fits(envelope, from)) {
     there = op.device->file(number, envelope, payload);
     op.progress.may_move |= there.ok();
-  } else if (envelope.bytes > 0 && (payload || !op.fits(envelope, from))) {
+  } else if (kind == MessageKind::data && envelope.bytes > 0 && (payload || !op.fits(envelope, from))) {
     if (Status filed = file_payload(op, from, envelope, payload); !filed) there = filed;
   }
   if (!there) return fail_for(there.status());

@@ -43,6 +43,8 @@ class Inbox final : public transport::Sink {
   bool keeps_many() const { return stash_.is_large(); }
   /// Delivers the early messages of an operation that starts.
   void deliver_early(Operation& op) WEFT_REQUIRES(context_lock);
+  /// Takes up the puts that were announced to a communicator before it was created here.
+  void note_early_puts(Communicator& comm) WEFT_REQUIRES(context_lock);
   /// Drops what is kept for a communicator that has failed.
   void drop(uint32_t comm) WEFT_REQUIRES(context_lock) { stash_.drop(comm); }
   /// The same for a communicator that is gone. Later messages for it are dropped.
@@ -61,6 +63,8 @@ class Inbox final : public transport::Sink {
  private:
   bool takes_more_early(int peer) const WEFT_REQUIRES(context_lock);
   void keep(int peer, const transport::Envelope& envelope, const void* payload, Communicator* known)
+      WEFT_REQUIRES(context_lock);
+  bool note_put(Communicator& comm, int peer, const transport::Envelope& envelope, const void* payload)
       WEFT_REQUIRES(context_lock);
   void say_half_full(const Communicator& comm, int peer, OpNumber number) WEFT_REQUIRES(context_lock);
   void deliver(Operation& op, int peer, const transport::Envelope& envelope, const void* payload)

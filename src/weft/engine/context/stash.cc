@@ -72,6 +72,15 @@ std::vector<Stash::Message> Stash::take(uint32_t comm, OpNumber number, int peer
   return taken;
 }
 
+std::vector<Stash::Message> Stash::find_all(uint32_t comm, MessageKind kind) const {
+  std::vector<Message> found;
+  for (const auto& [key, kept] : messages_)
+    for (const Message& message : kept)
+      if (message.envelope.comm == comm && message.envelope.kind == static_cast<uint8_t>(kind))
+        found.push_back(message);
+  return found;
+}
+
 void Stash::recycle(std::vector<Message> taken) {
   for (Message& message : taken) {
     const size_t bytes = message.payload.capacity();

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/run/message_kind.h"
 #include "engine/run/operation.h"
 #include "transport/transport.h"
 
@@ -32,6 +33,8 @@ class Stash {
   /// Takes out, in order of arrival, what was kept for an operation: of `peer` alone, or of all if that is
   /// -1.
   std::vector<Message> take(uint32_t comm, OpNumber number, int peer);
+  /// Copies of the messages of one kind that are kept for a communicator.
+  std::vector<Message> find_all(uint32_t comm, MessageKind kind) const;
   /// Memory that take() gave, for later messages.
   void recycle(std::vector<Message> taken);
   /// Forgets everything of a communicator.

@@ -102,7 +102,9 @@ std::string who_is_missing(const Case& c, const std::vector<std::optional<bootst
                             : fmt::format("rank {} has not arrived, its last operation is {}", c.asked[i],
                                           answer->last_started));
     } else if ((c.number & kTransferBit) && answer->description.empty()) {
-      missing.push_back(fmt::format("rank {} has not called the matching Send or Recv", c.asked[i]));
+      missing.push_back(
+          fmt::format("rank {} has not {}", c.asked[i],
+                      c.number & kPutBit ? "begun to take it" : "called the matching Send or Recv"));
     }
   }
   if (missing.size() > 8) {
@@ -171,6 +173,14 @@ void conclude(Context& context, Case c) {
   }
 }
 
+// Nobody has to be asked: this rank has counted them.
+void look_at_signals(Context& context, Operation& op, int64_t now) WEFT_REQUIRES(context_lock) {
+  op.health.next_check_ns = op.end.deadline_ns;
+  if (now >= op.end.deadline_ns)
+    context.failures().fail(op, fail(Code::timeout, "not finished after {} s: {}", op.end.timeout_s,
+                                     op.comm->buffers().windows.missing(op)));
+}
+
 }  // namespace
 
 void Verdict::on_mismatch(Context& context, Operation& op, int from) {
@@ -198,6 +208,7 @@ void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t num
 
 void Verdict::on_stall(Context& context, Operation& op, int64_t now) {
   if (op.health.verdict_pending) return;
+  if (op.call.purpose == Purpose::wait) return look_at_signals(context, op, now);
   Case c = open_case(op);
   c.overdue = now >= op.end.deadline_ns;
   op.health.verdict_pending =

@@ -1,10 +1,25 @@
 #include "engine/record/recorder.h"
 
 namespace weft::engine {
+namespace {
+
+/// Both ends describe a put by its elements; one of none is a signal.
+std::string describe_put(const Record& put) {
+  const bool sends = put.collective == plan::Collective::send;
+  const std::string what =
+      put.count > 0 ? fmt::format("Put of {} {}", put.count, device::name_of(put.type)) : "Signal";
+  return fmt::format("{} {} rank {}", what, sends ? "to" : "from", put.root);
+}
+
+}  // namespace
 
 std::string Record::describe() const {
   using plan::Collective;
-  if (splits) return "Split";
+  if (purpose == Purpose::split) return "Split";
+  if (purpose == Purpose::grow) return "Grow";
+  if (purpose == Purpose::window) return "WindowRegister";
+  if (purpose == Purpose::wait) return "WaitSignal";
+  if (purpose == Purpose::put) return describe_put(*this);
   if (uneven && collective == Collective::all_to_all)
     return fmt::format("{}V of {}", plan::name_of(collective), device::name_of(type));
   std::string text = fmt::format("{}{} of {} {}", plan::name_of(collective), uneven ? "V" : "", count,

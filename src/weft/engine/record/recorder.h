@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "device/types.h"
+#include "engine/run/call.h"
 #include "plan/plan.h"
 
 namespace weft::engine {
@@ -27,7 +28,7 @@ struct Record {
   bool in_place = false;  // of an AlltoAll: as its plan is made, the same on all ranks
   bool on_stream = false;
   bool strict = false;  // reduces in an order that no layout changes
-  bool splits = false;  // the AllGather of a split
+  Purpose purpose = Purpose::caller;
   bool uneven = false;  // its blocks have sizes of their own: an AlltoAll has no count then
   Code outcome = Code::in_progress;
   int32_t root = 0;
@@ -39,7 +40,8 @@ struct Record {
 
   /// "AllReduce of 1024 float (sum)", "AllReduce of 1024 float (sum, strict order)", "Broadcast of 8 double
   /// from root 3", "AlltoAll of 8 float in place", "AllGatherV of
-  /// 30 float", "AlltoAllV of float", "Split". The same on all ranks that called the same.
+  /// 30 float", "AlltoAllV of float", "Split", "Put of 8 float to rank 3". The same on all ranks that called
+  /// the same.
   std::string describe() const;
 };
 

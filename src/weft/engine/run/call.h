@@ -10,8 +10,19 @@
 
 namespace weft::engine {
 
+struct OneSided;
 struct PlanTables;
 class Stream;
+
+/// What a call is for. Calls for different things never match.
+enum class Purpose : uint8_t {
+  caller,  // a collective or a transfer of the caller's
+  split,   // the AllGather of a split
+  grow,    // the AllGather of a growth
+  window,  // the AllGather of a window's registration
+  put,     // either end of a put (one_sided.h)
+  wait,    // for signals
+};
 
 struct Call {
   plan::Collective collective = plan::Collective::all_reduce;
@@ -27,9 +38,10 @@ struct Call {
   double timeout_s = 0;            // 0: the communicator's
   /// Of a collective whose blocks have sizes of their own; else null.
   std::shared_ptr<const plan::Uneven> uneven = nullptr;
-  Stream* stream = nullptr;  // null: the caller waits
-  bool on_device = false;    // GPU memory, in order after `cuda_stream`
-  bool splits = false;       // the AllGather of a split, which no other matches
+  std::shared_ptr<const OneSided> one_sided = nullptr;  // of a put, and of a wait for signals; else null
+  Stream* stream = nullptr;                             // null: the caller waits
+  bool on_device = false;                               // GPU memory, in order after `cuda_stream`
+  Purpose purpose = Purpose::caller;
   void* cuda_stream = nullptr;
 };
 

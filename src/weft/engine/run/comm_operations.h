@@ -20,7 +20,8 @@ class CommOperations {
       : rank_(rank),
         last_collective_(calls_before & kCollectiveMask),
         sent_(static_cast<size_t>(size)),
-        received_(static_cast<size_t>(size)) {}
+        received_(static_cast<size_t>(size)),
+        put_(static_cast<size_t>(size)) {}
 
   /// The number of the next collective.
   OpNumber next_collective(plan::Collective collective, int root) {
@@ -32,6 +33,11 @@ class CommOperations {
     const bool downward = sends ? rank_ > peer : peer > rank_;
     return kTransferBit | (downward ? kDownwardBit : 0) |
            ((sends ? sent_ : received_)[static_cast<size_t>(peer)]++ & kTransferMask);
+  }
+  /// The number of the next put to `peer`.
+  OpNumber next_put(int peer) {
+    return kTransferBit | (rank_ > peer ? kDownwardBit : 0) | kPutBit |
+           (put_[static_cast<size_t>(peer)]++ & kTransferMask);
   }
   /// The number of the next communicator that is split or shrunk from this one, for its id. Ranks that make
   /// children in the same order give them the same numbers.
@@ -62,8 +68,8 @@ class CommOperations {
  private:
   const int rank_;
   OpNumber last_collective_;
-  std::vector<uint32_t> sent_, received_;  // transfers so far, by peer
-  uint32_t splits_ = 0, shrunk_ = 0;       // communicators made so far
+  std::vector<uint32_t> sent_, received_, put_;  // transfers so far, by peer
+  uint32_t splits_ = 0, shrunk_ = 0;             // communicators made so far
   CallStreak streak_;
   std::vector<Operation*> unfinished_;
 };

@@ -83,7 +83,7 @@ void describe_in(Record& record, const Operation& op) {
                                                                     : call.send == call.recv;
   record.on_stream = call.stream || call.on_device;
   record.strict = op.tables->plan.request.strict;
-  record.splits = call.splits;
+  record.purpose = call.purpose;
   record.uneven = call.uneven != nullptr;
   record.outcome = Code::in_progress;
   record.root = call.root;
@@ -118,6 +118,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
       environment_{id_,
                    members_,
                    context_->workspace(),
+                   buffers_.windows,
                    context_->fabric().shm(),
                    context_->trace(),
                    context_->fabric().oversubscribed(),
@@ -128,7 +129,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
       operations_(rank(), size(), options_.calls_before),
       bound_(context_->operations()),
       recorder_(settings().recorder_ops),
-      registrations_(context_->fabric()) {
+      buffers_{Registrations(context_->fabric()), Windows(*this, size())} {
   if (options_.name.empty()) options_.name = fmt::format("{:08x}", id_);
   install_dump_signal();
   const Lock lock = context_->lock();
@@ -136,6 +137,7 @@ Communicator::Communicator(std::shared_ptr<Context> context, uint32_t id, std::v
   if (const auto* local = fabric.local()) before_.intra = local->counters();
   if (const auto* net = fabric.between_nodes()) before_.inter = net->counters();
   context_->communicators()[id_] = this;
+  context_->inbox().note_early_puts(*this);
   // A rank that was here earlier may have failed already: nobody tells that twice.
   if (const Status told = context_->failures().reported(*this); !told) fail(told, false);
   if (const Status loss = context_->failures().first_loss_of(*this); !loss) fail(loss, false);
@@ -150,7 +152,8 @@ Communicator::~Communicator() {
   }
   captures.reset();
   const Lock lock = context_->lock();
-  registrations_.clear();
+  buffers_.windows.clear();
+  buffers_.registrations.clear();
   on_device_.paths.clear();
   bound_.release();
   context_->communicators().erase(id_);
@@ -165,6 +168,7 @@ void Communicator::allow_captures() { captures_ = std::make_unique<Captures>(*th
 Result<const std::shared_ptr<const PlanTables>*> Communicator::tables_for(const Call& call,
                                                                           const CallStreak& streak) {
   if (!failure().ok()) return failure();
+  if (call.one_sided && call.root == rank()) return buffers_.windows.make_plan(call);
   if (plan::is_transfer(call.collective) && call.root == rank())
     return weft::fail(Code::invalid_usage,
                       "rank {} would wait for itself: put its Send and Recv to itself into one group",
@@ -189,7 +193,10 @@ Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const Pl
                    call.op == device::ReduceOp::avg ? static_cast<uint32_t>(size()) : 1};
   if (plan::is_transfer(call.collective)) {
     op->transfer_peer = call.root;
-    op->number = operations_.next_transfer(call.collective == plan::Collective::send, call.root);
+    if (!call.one_sided)
+      op->number = operations_.next_transfer(call.collective == plan::Collective::send, call.root);
+    else op->number = call.one_sided->number ? call.one_sided->number : operations_.next_put(call.root);
+    if (call.one_sided) op->call.one_sided = buffers_.windows.claimed(call);
   } else {
     op->transfer_peer = -1;
     op->number = operations_.next_collective(call.collective, call.root);
@@ -242,7 +249,7 @@ Status Communicator::run(const Call& call) {
     return run_on_device(*this, call);
   Lock lock = context_->lock();
   Status outcome;
-  const bool plain = !call.premultiply && call.timeout_s == 0 && !call.uneven;
+  const bool plain = !call.premultiply && call.timeout_s == 0 && !call.uneven && !call.one_sided;
   if (plain && (call.stream ? repeat_on_stream(call) : repeat(lock, call, outcome))) return outcome;
   const auto tables = tables_for(call, operations_.streak());
   if (!tables) return tables.status();

@@ -6,7 +6,7 @@
 //   CommOperations    numbers of operations, and those that have not ended
 //   BoundOperation    the last short call, kept for the next one like it
 //   CommGates         who may touch the memory of ranks of this process
-//   Registrations     buffers that the caller keeps registered
+//   Buffers           buffers that the caller keeps registered (Registrations), or has opened (Windows)
 //   CommHealth        the first failure;  Recorder  the flight recorder
 //   CommDevice        its GPU;  Captures  calls in CUDA graphs
 //
@@ -30,6 +30,7 @@
 #include "engine/run/plan_cache.h"
 #include "engine/run/registrations.h"
 #include "engine/run/run_environment.h"
+#include "engine/run/windows.h"
 
 namespace weft::engine {
 
@@ -126,8 +127,12 @@ class Communicator {
   const CommOperations& operations() const WEFT_REQUIRES(context_lock) { return operations_; }
   const Recorder& recorder() const WEFT_REQUIRES(context_lock) { return recorder_; }
   CommGates& gates() WEFT_REQUIRES(context_lock) { return gates_; }
-  /// Buffers that the caller keeps registered.
-  Registrations& registrations() WEFT_REQUIRES(context_lock) { return registrations_; }
+  /// Buffers that the caller keeps registered, or has opened to other ranks.
+  struct Buffers {
+    Registrations registrations;
+    Windows windows;
+  };
+  Buffers& buffers() WEFT_REQUIRES(context_lock) { return buffers_; }
 
   // ---- (lock) Health
 
@@ -157,7 +162,7 @@ class Communicator {
   CommOperations operations_ WEFT_GUARDED_BY(context_lock);
   BoundOperation bound_ WEFT_GUARDED_BY(context_lock);
   Recorder recorder_ WEFT_GUARDED_BY(context_lock);
-  Registrations registrations_ WEFT_GUARDED_BY(context_lock);
+  Buffers buffers_ WEFT_GUARDED_BY(context_lock);
   struct {
     transport::Counters intra, inter;
   } before_;  // traffic before this communicator was created

@@ -28,7 +28,7 @@ size_t counterpart(const std::vector<GroupCall>& calls, const std::vector<bool>&
   const auto& [comm, call] = calls[i];
   for (size_t other = i + 1; other < calls.size(); ++other) {
     const auto& [its_comm, its_call] = calls[other];
-    if (!taken[other] && its_comm == comm && plan::is_transfer(its_call.collective) &&
+    if (!taken[other] && its_comm == comm && plan::is_transfer(its_call.collective) && !its_call.one_sided &&
         its_call.root == call.root && its_call.collective != call.collective)
       return other;
   }
@@ -44,19 +44,14 @@ Result<PlannedCall> planned_self_copy(Communicator& comm, const Call& send, cons
                 device::name_of(send.type), recv.count, device::name_of(recv.type));
   Call call = recv;
   call.send = send.send;
-  call.collective = plan::Collective::all_gather;  // both buffers, of the same size
-  plan::Builder builder("self", comm.plans().request_for(call), 1, 0);
-  builder.copy(0, builder.input(), builder.output(), call.count * device::size_of(call.type));
-  auto tables = PlanTables::make(builder.finish(), topology::Layout({0}));
-  call.collective = plan::Collective::recv;
-  return PlannedCall{call, std::move(tables)};
+  return PlannedCall{call, comm.plans().make_self_copy(call)};
 }
 
 // The plan of a group's call that is not `taken` yet; of a transfer to itself, that of both halves.
 Result<PlannedCall> planned_in_group(const std::vector<GroupCall>& calls, std::vector<bool>& taken, size_t i,
                                      const CallStreak& streak) WEFT_REQUIRES(context_lock) {
   const auto& [comm, call] = calls[i];
-  const bool to_itself = plan::is_transfer(call.collective) && call.root == comm->rank();
+  const bool to_itself = plan::is_transfer(call.collective) && !call.one_sided && call.root == comm->rank();
   const size_t other = to_itself ? counterpart(calls, taken, i) : i;
   taken[other] = true;
   if (other == i) {

@@ -11,6 +11,7 @@ enum class MessageKind : uint8_t {
   expose,         // payload is the RemoteBuffer of the sender's `space`
   expose_staged,  // … the RemoteBuffer of the pinned memory in which an operation on GPU memory has it
   expose_device,  // … the cuda::SharedMemory
+  announce,       // payload is the PutAnnouncement of a put that begins
 };
 
 }  // namespace weft::engine

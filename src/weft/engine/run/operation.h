@@ -28,12 +28,15 @@ class DeviceRun;
 
 /// Operation numbers. Collectives of a communicator count 1, 2, 3 … in the order of the calls, the same on
 /// every rank; 0 comes after 2^31 - 1. A transfer between two ranks is numbered by the pair and its
-/// direction: bit 31 set, bit 30 set if it flows from the higher rank to the lower, then a count.
+/// direction: bit 31 set, bit 30 set if it flows from the higher rank to the lower, then a count. Puts have
+/// bit 29 set, and a count of their own. A put to oneself and a wait for signals are numbered as puts to
+/// oneself, which no message names.
 using OpNumber = uint32_t;
 inline constexpr OpNumber kTransferBit = 1u << 31;
 inline constexpr OpNumber kDownwardBit = 1u << 30;
 inline constexpr OpNumber kCollectiveMask = kTransferBit - 1;
-inline constexpr OpNumber kTransferMask = kDownwardBit - 1;
+inline constexpr OpNumber kPutBit = 1u << 29;
+inline constexpr OpNumber kTransferMask = kPutBit - 1;
 
 /// Whether collective `a` of a communicator comes after `b`, of two that are less than 2^30 apart.
 inline bool comes_after(OpNumber a, OpNumber b) {

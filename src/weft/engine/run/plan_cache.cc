@@ -32,6 +32,7 @@ plan::Request PlanCache::request_for(const Call& call) const {
   request.root = call.root;
   request.strict = strict_ && plan::reduces(call.collective);
   request.uneven = call.uneven;
+  request.announced = call.purpose == Purpose::put && plan::is_transfer(call.collective);
   request.disjoint = call.collective == plan::Collective::all_to_all &&
                      (call.uneven || !overlap(call.send, call.recv,
                                               request.bytes() * static_cast<uint64_t>(layout_.ranks())));
@@ -42,10 +43,17 @@ size_t PlanCache::KeyHash::operator()(const Key& key) const {
   const plan::Request& r = key.request;
   uint64_t h = r.count * 0x9e3779b97f4a7c15ull;
   h ^= (uint64_t{static_cast<uint8_t>(r.collective)} << 56) ^ (uint64_t{r.element_bytes} << 40) ^
-       (uint64_t{r.strict} << 39) ^ (uint64_t{r.disjoint} << 38) ^
+       (uint64_t{r.strict} << 39) ^ (uint64_t{r.disjoint} << 38) ^ (uint64_t{r.announced} << 37) ^
        (uint64_t{static_cast<uint32_t>(r.root)} * 0xff51afd7ed558ccdull) ^
        (uint64_t{static_cast<uint32_t>(key.streak)} << 17);
   return static_cast<size_t>(h ^ (h >> 29));
+}
+
+std::shared_ptr<const PlanTables> PlanCache::make_self_copy(Call call) const {
+  call.collective = plan::Collective::all_gather;  // both buffers, of the same size
+  plan::Builder builder("self", request_for(call), 1, 0);
+  builder.copy(0, builder.input(), builder.output(), call.count * device::size_of(call.type));
+  return PlanTables::make(builder.finish(), topology::Layout({0}));
 }
 
 Result<const std::shared_ptr<const PlanTables>*> PlanCache::find_or_make(const plan::Request& request,

@@ -30,6 +30,9 @@ class PlanCache {
   /// What the ranks must agree on for a plan of a call.
   plan::Request request_for(const Call& call) const;
 
+  /// The plan of a transfer of this rank to itself: one copy.
+  std::shared_ptr<const PlanTables> make_self_copy(Call call) const;
+
   /// This rank's plan for a request in a streak of so many calls (CallStreak::expected()), on this machine.
   /// Valid until the next call.
   Result<const std::shared_ptr<const PlanTables>*> find_or_make(const plan::Request& request, int streak,

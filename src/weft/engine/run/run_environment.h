@@ -16,11 +16,13 @@ class ShmTransport;
 namespace weft::engine {
 
 class Trace;
+class Windows;
 
 struct RunEnvironment {
   uint32_t comm = 0;          // the communicator, as envelopes name it
   const Membership& members;  // its ranks, and the transports that reach them
   Workspace& workspace;       // memory to read into, the list of a reduction's sources, the accessor
+  Windows& windows;           // of the communicator, for the announcements of puts
   transport::ShmTransport* shm = nullptr;  // what the fast path sends by; null: no other rank on this node
   Trace* trace = nullptr;                  // null unless a trace is being written
   bool oversubscribed = false;             // ranks share CPUs: no owner has time to help with reads

@@ -18,7 +18,7 @@ inline uint32_t signature_of(const Call& call, const PlanTables& tables) {
   };
   const bool transfer = plan::is_transfer(call.collective);
   mix((transfer ? 255 : static_cast<uint64_t>(call.collective)) | static_cast<uint64_t>(call.type) << 8 |
-      uint64_t{call.splits} << 16);
+      static_cast<uint64_t>(call.purpose) << 16);
   mix(call.count);
   if (call.uneven) mix(call.uneven->hash | 1);
   if (plan::reduces(call.collective))

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "engine/failure/lost_memory.h"
 #include "engine/record/trace.h"
+#include "engine/run/windows.h"
 
 namespace weft::engine {
 
@@ -29,6 +30,20 @@ StepOutcome LaneSteps::unreachable(Status why) {
 
 StepOutcome LaneSteps::send(const plan::Step& step, const transport::Envelope& envelope,
                             const void* payload) {
+  const bool announces = plan_.request.announced && plan_.request.collective == plan::Collective::send &&
+                         step.kind == plan::StepKind::signal && step.exposes == plan::Space::none;
+  if (!announces) return hand_over(step, envelope, payload);
+  const PutAnnouncement announcement = environment_.windows.announcement_of(op_);
+  transport::Envelope e = envelope;
+  e.kind = static_cast<uint8_t>(MessageKind::announce);
+  e.bytes = sizeof announcement;
+  const StepOutcome outcome = hand_over(step, e, &announcement);
+  if (outcome == StepOutcome::done) environment_.windows.announced(step.peer);
+  return outcome;
+}
+
+StepOutcome LaneSteps::hand_over(const plan::Step& step, const transport::Envelope& envelope,
+                                 const void* payload) {
   const Result<Progress> progress =
       route(step.peer)->send(environment_.members.world_rank(step.peer), envelope, payload);
   if (!progress) return unreachable(progress.status());

@@ -75,7 +75,7 @@ class LaneSteps {
   /// A peer that has failed may be gone, or its memory, before its report comes. The operation waits for that
   /// report and tries no step meanwhile: what is at that address by then may be anything.
   StepOutcome unreachable(Status why);
-  /// Sends a signal, with `payload` if it exposes a space.
+  /// Sends a signal, with `payload` if it exposes a space, and the announcement of a put if it is that.
   StepOutcome send(const plan::Step& step, const transport::Envelope& envelope, const void* payload);
   transport::Envelope envelope(const plan::Step& step) const {
     return envelope_of(environment_, op_, step, op_.signature_with(step.peer));
@@ -90,6 +90,8 @@ class LaneSteps {
   const plan::Plan& plan_;
 
  private:
+  StepOutcome hand_over(const plan::Step& step, const transport::Envelope& envelope, const void* payload);
+
   Status failure_;
 };
 
