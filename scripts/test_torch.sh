@@ -10,7 +10,7 @@ shift
 version=${TORCH_VERSION:-2.13.0}
 frameworks=${TORCH_FRAMEWORKS-accelerate==1.15.0 deepspeed==0.19.8 lightning==2.6.6 transformers==5.24.0}
 venv=$(realpath "$build")/torch-venv
-wanted="torch==$version numpy pytest setuptools ninja expecttest"
+wanted="torch==$version numpy pytest setuptools>=70.1 ninja expecttest"
 if [ "$(cat "$venv/wanted" 2> /dev/null)" != "$wanted $frameworks" ]; then
   echo "Installing $wanted $frameworks with pip into $venv; output in $build/torch-venv.log"
   # DeepSpeed's setup looks at the torch that is installed.
