@@ -85,7 +85,7 @@ def anchor(heading):
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-SECTION = re.compile(r"/\* ---- (?P<title>[a-z ]+) ----(?P<more>[^/]*)\*/")
+SECTION = re.compile(r"/\* ---- (?P<title>[a-z -]+) ----(?P<more>[^/]*)\*/")
 CALL = re.compile(COMMENT + r"\n(?P<code>WEFT_API [^;]*;)")
 
 

@@ -2,7 +2,7 @@
 // host memory and of an accelerator.
 //   backend.cc         runs operations on host memory; device_group.h runs those of an accelerator
 //   group_life.cc      begins, divides and ends a group; membership.h makes its communicators
-//   movement.cc, reductions.cc, point_to_point.cc   translate torch's calls to Weft's
+//   movement.cc, reductions.cc, point_to_point.cc, window.cc   translate torch's calls to Weft's
 #ifndef WEFT_TORCH_BACKEND_H_
 #define WEFT_TORCH_BACKEND_H_
 
@@ -97,6 +97,11 @@ class WeftBackend final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all) override;
 
+#ifdef C10D_BACKEND_HAS_WINDOW
+  bool supportsWindow() const override { return true; }
+  c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor>& tensor) override;
+#endif
+
   // Children share this group's connections, on the device too if it is connected; ranks outside them have
   // nothing to do. The ranks of a child call in one order. torch's store is not used: its prefix may differ
   // among them.
@@ -124,6 +129,7 @@ class WeftBackend final : public c10d::Backend {
   void dump(const std::string& path);
 
  private:
+  friend class WeftWindow;
   struct Started {
     Operation operation;
     c10::intrusive_ptr<WeftWork> work;
@@ -171,6 +177,7 @@ class WeftBackend final : public c10d::Backend {
   std::atomic<int64_t> timeout_ms_;  // the communicator's
   std::atomic<uint64_t> sequence_number_{0};
   uint64_t monitored_barriers_ = 0;
+  int windows_ = 0;                  // how many there have been
   std::atomic<bool> timing_{false};  // Works keep their durations
   weftComm_t comm_ = nullptr;
   std::unique_ptr<DeviceGroup> device_;  // null: there is no accelerator

@@ -19,8 +19,8 @@ class DeviceComm;
 
 // Which stream an asynchronous operation is put on. Operations of one stream run one after the other.
 struct QueueKey {
-  enum Kind { kReduce, kMove, kSend, kReceive } kind;
-  int peer = 0;  // of kSend and kReceive
+  enum Kind { kReduce, kMove, kSend, kReceive, kPut, kAwait } kind;
+  int peer = 0;  // of the kinds from kSend on
   bool operator<(const QueueKey& other) const {
     return kind != other.kind ? kind < other.kind : peer < other.peer;
   }

@@ -37,6 +37,14 @@ class ReconfigurableBackend final : public c10d::Backend {
   // abort() and shutdown() end the wait with DistBackendError; after them the group cannot be reconfigured.
   WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
 
+#ifdef C10D_BACKEND_HAS_WINDOW
+  // A window is of the ranks of the last reconfigure(), and ends with them.
+  bool supportsWindow() const override { return true; }
+  c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor>& tensor) override {
+    return now()->new_window(tensor);
+  }
+#endif
+
   // These divide the ranks of the last reconfigure(). The new groups keep their ranks.
   bool supportsSplitting() const override { return true; }
   bool supportsShrinking() const override { return true; }
