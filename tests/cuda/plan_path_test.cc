@@ -273,7 +273,7 @@ TEST(PlanPath, ARankThatFailsIsNotedForItsPeers) {
   using engine::NodeBoard;
   cuda::Device& device = **cuda::Device::open(0);
   const cuda::Scope scope(device);
-  const auto first = NodeBoard::create(device, 2).take();
+  const auto first = NodeBoard::create(device, 0, 2).take();
   const auto second = NodeBoard::open(device, 1, 2, *first->offer()).take();
   EXPECT_TRUE(*first->peers_are_well());
   second->set_failed();

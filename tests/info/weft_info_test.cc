@@ -94,7 +94,14 @@ TEST(Explain, OfGpuMemoryHasThePathsOfACall) {
   EXPECT_EQ(path_of("allgather", "256M", steps)["path"], "step by step");
   EXPECT_FALSE(path_of("allgather", "256M", steps).contains("why_not"));
   question.nodes = 2;
-  EXPECT_EQ(path_of("allreduce", "64", kernel)["why_not"], "the ranks are on 2 nodes");
+  EXPECT_EQ(path_of("allreduce", "64", kernel)["path"], "one kernel, and a proxy (recursive_doubling)");
+  EXPECT_EQ(path_of("allreduce", "64", kernel)["why_not"], "WEFT_CUDA_KERNEL is off");
+  EXPECT_LT(path_of("allreduce", "64", kernel)["predicted_us"],
+            path_of("allreduce", "64", steps)["predicted_us"]);
+  EXPECT_EQ(path_of("allreduce", "128K", kernel)["path"], "one kernel, and a proxy (all_to_all)");
+  EXPECT_TRUE(
+      mentions(path_of("allreduce", "512K", kernel)["why_not"], "all_to_all exposes memory to another node"));
+  EXPECT_EQ(path_of("allgather", "64", copies)["why_not"], "the ranks are on 2 nodes");
 }
 
 TEST(Explain, NamesLayoutCandidatesAndReason) {

@@ -177,5 +177,28 @@ TEST(GpuPredictions, AShortReductionReadsPeersMemory) {
   }
 }
 
+/// What crosses nodes pays the network's way and the proxy's flags; nothing in a kernel pays for the driver.
+TEST(GpuPredictions, AKernelWithAProxyPaysTheNetworkAndNoDriverCalls) {
+  const plan::Limits limits{
+      .eager_intra_bytes = 256 << 10, .eager_inter_bytes = 64 << 10, .slice_bytes = UINT64_MAX};
+  const plan::Algorithm& one_hop = *plan::find_algorithm(Collective::all_reduce, "one_hop");
+  const auto us = [&](const Machine& machine, const Layout& layout, uint64_t bytes) {
+    const plan::Request request = request_of(Collective::all_reduce, layout.ranks(), bytes);
+    const auto predicted = proxy_kernel_us(machine, one_hop, request, layout, limits);
+    EXPECT_TRUE(predicted.ok()) << predicted.status().message();
+    return predicted ? *predicted : 0;
+  };
+  Machine machine = h100(2, 0);
+  const Layout two = Layout::blocks(2, 1), eight = Layout::blocks(2, 4);
+  EXPECT_GE(us(machine, two, 64), kKernelUs + kProxyUs + way_us(machine.inter));
+  EXPECT_GT(us(machine, two, 32 << 10), us(machine, two, 64));
+  EXPECT_GT(us(machine, eight, 64), us(machine, two, 64)) << "four messages a rank in place of one";
+  const double before = us(machine, two, 64);
+  machine.engine_us *= 3, machine.engine_step_us *= 3, machine.call_us *= 3;
+  EXPECT_EQ(us(machine, two, 64), before);
+  machine.inter.alpha_us += 5;
+  EXPECT_NEAR(us(machine, two, 64), before + 5, 0.01);
+}
+
 }  // namespace
 }  // namespace weft::model

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-HEADERS = ["plan_block.h", "plan_kernel.h", "plan_program.h"]
+HEADERS = ["plan_block.h", "plan_kernel.h", "plan_program.h", "plan_proxy.h"]
 # Name, header, the text, what stands there instead, where {} is whether this mutation is switched on.
 MUTATIONS = [
     ("flag before data", "plan_kernel.h",
@@ -45,6 +45,18 @@ MUTATIONS = [
      "return {} ? 0 : std::atomic_ref(*const_cast<uint32_t*>(loaded)).load();"),
     ("credit not waited for", "plan_kernel.h", "block_.epoch > 2 ? block_.epoch - 2 : 0",
      "!{} && block_.epoch > 2 ? block_.epoch - 2 : 0"),
+    ("credit of the proxy not waited for", "plan_kernel.h", "crosses ? &call_.proxy->sent : &own_.ended_by[step.peer], before)",
+     "crosses ? &call_.proxy->sent : &own_.ended_by[step.peer], crosses && {} ? 0 : before)"),
+    ("the proxy sends before all blocks have put", "plan_proxy.h", "block < blocks; ++block", "block < ({} ? 1 : blocks); ++block"),
+    ("what has arrived is told relaxed", "plan_proxy.h",
+     "std::atomic_ref(memory_->arrived[sender][tag]).store(epoch, std::memory_order_release);",
+     "if ({}) return std::atomic_ref(memory_->arrived[sender][tag]).store(epoch, std::memory_order_relaxed);\n"
+     "    std::atomic_ref(memory_->arrived[sender][tag]).store(epoch, std::memory_order_release);"),
+    ("the proxy's flag is relaxed", "plan_kernel.h", "return PlanBlock::store_release(&call_.proxy->raised",
+     "return {} ? std::atomic_ref(call_.proxy->raised[step.peer][step.tag][part_]).store(block_.epoch, std::memory_order_relaxed)\n"
+     "                 : PlanBlock::store_release(&call_.proxy->raised"),
+    ("another rank's arrival", "plan_kernel.h", "&call_.proxy->arrived[step.peer][step.tag]",
+     "&call_.proxy->arrived[{} ? program_.ranks - 1 - program_.rank : step.peer][step.tag]"),
 ]
 COUNTER = ("  const uint32_t lane_, part_;\n};", "  const uint32_t lane_, part_;\n  static inline uint32_t polls_ = 0;\n};")
 SWITCH = """
@@ -61,7 +73,7 @@ def write(headers, target):
             raise SystemExit(f"{name}: {header} has \"{old}\" {texts[header].count(old)} times")
         texts[header] = texts[header].replace(old, new.replace("{}", f"mutated({number})"))
     texts["plan_kernel.h"] = texts["plan_kernel.h"].replace(*COUNTER)
-    texts["plan_block.h"] = texts["plan_block.h"].replace("#pragma once\n", "#pragma once\n" + SWITCH, 1)
+    texts["plan_program.h"] = texts["plan_program.h"].replace("#pragma once\n", "#pragma once\n" + SWITCH, 1)
     target.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (target / name).write_text(text, encoding="utf-8")

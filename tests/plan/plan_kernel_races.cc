@@ -19,9 +19,11 @@ struct Case {
   Limits limits;
   uint32_t blocks;
   uint64_t packet_bytes;
+  int nodes = 1;  // `ranks` on each
 };
 
-/// Both kinds of slot, exposed memory, several lanes, barriers, and senders that may run ahead.
+/// Both kinds of slot, exposed memory, several lanes, barriers, and senders that may run ahead; and several
+/// nodes with a CPU for each rank.
 constexpr Case kCases[] = {
     {Collective::all_reduce, "one_hop", 3, kEager, 2, 1 << 20},
     {Collective::all_reduce, "one_hop", 2, kEager, 2, 0},
@@ -32,12 +34,19 @@ constexpr Case kCases[] = {
     {Collective::all_reduce, "direct", 3, kExposed, 2, 0},
     {Collective::broadcast, "direct", 3, kExposed, 2, 0},
     {Collective::all_gather, "ring", 3, kEager, 2, 1 << 20},
+    {Collective::broadcast, "one_hop", 1, kEager, 2, 0, 2},
+    {Collective::all_reduce, "one_hop", 2, kEager, 2, 1 << 20, 2},
+    {Collective::all_reduce, "all_to_all", 2, kEager, 1, 0, 2},
 };
 
 Job job_for(const Case& c, uint64_t count) {
   const Request request{.collective = c.collective, .count = count, .element_bytes = 8};
-  auto job = job_of(*find_algorithm(c.collective, c.algorithm), request, c.ranks, c.limits,
-                    {.blocks = c.blocks, .slot_bytes = 64 << 10, .packet_bytes = c.packet_bytes});
+  auto job = job_of(*find_algorithm(c.collective, c.algorithm), request,
+                    topology::Layout::blocks(c.nodes, c.ranks), c.limits,
+                    {.blocks = c.blocks,
+                     .slot_bytes = 64 << 10,
+                     .packet_bytes = c.packet_bytes,
+                     .proxy_slot_bytes = c.nodes > 1 ? uint64_t{8 << 10} : 0});
   if (!job) throw std::logic_error(c.algorithm);
   return *job;
 }

@@ -24,7 +24,7 @@ void expect_right(const Job& job) {
     PlanMachine machine({job, job, job, job});
     EXPECT_EQ(machine.run_in_turns(seed, machine.blocks()), "")
         << testing::describe(*find_algorithm(job.request().collective, job.plans[0].algorithm), job.request(),
-                             topology::Layout::blocks(1, job.ranks()), job.limits)
+                             job.layout, job.limits)
         << ", " << job.shape.blocks << " blocks, packets up to " << job.shape.packet_bytes << " B"
         << (job.in_place ? ", in place" : "") << ", seed " << seed;
   }
@@ -71,6 +71,99 @@ std::string name_of_case(const ::testing::TestParamInfo<const Algorithm*>& info)
   return fmt::format("{}_{}", name_of(info.param->collective), info.param->name);
 }
 INSTANTIATE_TEST_SUITE_P(Plan, PlanKernel, ::testing::ValuesIn(collective_algorithms()), name_of_case);
+
+// ---- Several nodes
+
+constexpr uint64_t kProxyBytes = 32 << 10;
+const Limits kAcross{.eager_intra_bytes = 1 << 20, .eager_inter_bytes = kProxyBytes, .slice_bytes = 4096};
+const Limits kExposedInside{.eager_intra_bytes = 0, .eager_inter_bytes = kProxyBytes, .slice_bytes = 4096};
+
+const std::vector<topology::Layout> kClusters{
+    topology::Layout::blocks(2, 1), topology::Layout::blocks(2, 2),    topology::Layout::blocks(2, 4),
+    topology::Layout::blocks(3, 1), topology::Layout({0, 0, 0, 1, 1}), topology::Layout({0, 1, 0, 1})};
+
+class PlanKernelAcross : public ::testing::TestWithParam<const Algorithm*> {};
+
+TEST_P(PlanKernelAcross, HasTheHostsBits) {
+  const Algorithm& algorithm = *GetParam();
+  int done = 0;
+  for (const topology::Layout& layout : kClusters)
+    for (const uint64_t count : {1, 300})
+      for (const uint32_t blocks : {1, 3})
+        for (const Limits& limits : {kAcross, kExposedInside}) {
+          const Request request{.collective = algorithm.collective,
+                                .count = count,
+                                .element_bytes = 8,
+                                .root = layout.ranks() - 1};
+          auto job = job_of(algorithm, request, layout, limits,
+                            {.blocks = blocks, .slot_bytes = kSlotBytes, .proxy_slot_bytes = kProxyBytes});
+          if (!job) continue;
+          ++done;
+          job->in_place = count == 300 && blocks == 3;
+          expect_right(*job);
+          if (HasFailure()) return;
+        }
+  RecordProperty("of_48", done);
+  EXPECT_GE(done, 8) << "of 48";
+}
+
+/// All but those that stay on one node, and the one that exposes memory to other nodes whatever its length.
+std::vector<const Algorithm*> algorithms_of_clusters() {
+  std::vector<const Algorithm*> all;
+  for (const Algorithm& algorithm : algorithms()) {
+    const bool exposes = algorithm.collective == Collective::all_to_all && algorithm.name == "all_to_all";
+    if (!is_transfer(algorithm.collective) && algorithm.name != "direct" && !exposes)
+      all.push_back(&algorithm);
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Plan, PlanKernelAcross, ::testing::ValuesIn(algorithms_of_clusters()), name_of_case);
+
+/// A root that nobody keeps back: what it sends must be sent before its slots are written again.
+TEST(PlanKernelAcrossRow, OfBroadcastsAndSumsIsRight) {
+  std::vector<Job> jobs;
+  for (const auto& [collective, name] :
+       {std::pair(Collective::broadcast, "one_hop"), std::pair(Collective::all_reduce, "all_to_all"),
+        std::pair(Collective::broadcast, "binomial"), std::pair(Collective::scatter, "one_hop")})
+    for (int times = 0; times < 4; ++times) {
+      const Request request{.collective = collective, .count = 77, .element_bytes = 8, .root = 1};
+      auto job = job_of(*find_algorithm(collective, name), request, topology::Layout::blocks(2, 2), kAcross,
+                        {.blocks = 2, .slot_bytes = kSlotBytes, .proxy_slot_bytes = kProxyBytes});
+      ASSERT_TRUE(job) << name;
+      jobs.push_back(*job);
+    }
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    PlanMachine machine(jobs);
+    EXPECT_EQ(machine.run_in_turns(seed, machine.blocks()), "") << "seed " << seed;
+    std::shuffle(jobs.begin(), jobs.end(), std::mt19937(seed));
+  }
+}
+
+/// What a block says that has waited too long for another node, and what it waits for if it has time.
+TEST(PlanKernelAcrossRow, AWaitForAnotherNodeThatIsTooLongIsReported) {
+  const Request request{.collective = Collective::all_reduce, .count = 64, .element_bytes = 8};
+  auto job =
+      job_of(*find_algorithm(Collective::all_reduce, "one_hop"), request, topology::Layout::blocks(2, 2),
+             kAcross, {.blocks = 2, .slot_bytes = kSlotBytes, .proxy_slot_bytes = kProxyBytes});
+  ASSERT_TRUE(job);
+  PlanMachine patient({*job});
+  EXPECT_EQ(patient.run_in_turns(1, patient.blocks(), 3, 20'000), "");
+  EXPECT_EQ(patient.host(0).abort, 0u);
+  EXPECT_EQ(patient.host(0).begun, 1u);
+  EXPECT_EQ(patient.host(0).ended, 0u);
+  PlanMachine machine({*job});
+  machine.set_timeout(1'000);
+  EXPECT_EQ(machine.run_in_turns(1, machine.blocks(), 3, 20'000), "");
+  for (const int rank : {0, 1}) {  // whose node is not that of rank 3
+    const device::cuda::PlanHost& host = machine.host(rank);
+    EXPECT_EQ(host.ended, 1u);
+    ASSERT_EQ(host.reported, 1u);
+    EXPECT_EQ(host.report.peer, 3u);
+    EXPECT_EQ(host.report.action, static_cast<uint32_t>(device::cuda::PlanAction::wait));
+    EXPECT_EQ(host.report.epoch, 1u);
+    EXPECT_EQ(host.report.seen, 0u);
+  }
+}
 
 // ---- Arithmetic
 

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -20,6 +21,7 @@
 #include "execute.h"
 #include "plan/plan_program.h"
 #include "plans.h"
+#include "proxy_machine.h"
 
 namespace weft::plan::testing {
 
@@ -56,6 +58,7 @@ struct Job {
   std::vector<Plan> plans;
   Limits limits;
   ProgramShape shape;
+  topology::Layout layout;
   device::DataType type = device::DataType::uint64;
   device::ReduceOp op = device::ReduceOp::sum;
   bool in_place = false;
@@ -67,14 +70,21 @@ struct Job {
 };
 
 /// The job, or nothing where the algorithm, or the kernel, is not for it.
-inline std::optional<Job> job_of(const Algorithm& algorithm, const Request& request, int ranks,
-                                 const Limits& limits, const ProgramShape& shape) {
-  const topology::Layout layout = topology::Layout::blocks(1, ranks);
+inline std::optional<Job> job_of(const Algorithm& algorithm, const Request& request,
+                                 const topology::Layout& layout, const Limits& limits,
+                                 const ProgramShape& shape) {
   if (!algorithm.fits(request, layout, limits).ok()) return {};
-  Job job{.plans = make_all(algorithm, request, layout, limits), .limits = limits, .shape = shape};
-  for (int rank = 0; rank < ranks; ++rank)
+  Job job{.plans = make_all(algorithm, request, layout, limits),
+          .limits = limits,
+          .shape = shape,
+          .layout = layout};
+  for (int rank = 0; rank < layout.ranks(); ++rank)
     if (!make_program(job.plans, rank, layout, limits, shape).ok()) return {};
   return job;
+}
+inline std::optional<Job> job_of(const Algorithm& algorithm, const Request& request, int ranks,
+                                 const Limits& limits, const ProgramShape& shape) {
+  return job_of(algorithm, request, topology::Layout::blocks(1, ranks), limits, shape);
 }
 
 /// ns, in turns.
@@ -98,6 +108,7 @@ class PlanMachine {
     const auto n = static_cast<uint32_t>(ranks_.size());
     for (const Job& job : jobs_) {
       slot_bytes = std::max(slot_bytes, job.shape.slot_bytes);
+      proxy_slot_bytes_ = std::max(proxy_slot_bytes_, static_cast<uint32_t>(job.shape.proxy_slot_bytes));
       for (size_t r = 0; r < n; ++r) {
         const int rank = static_cast<int>(r);
         buffer_bytes = std::max({buffer_bytes, input_bytes(job.request(), job.ranks(), rank),
@@ -109,11 +120,13 @@ class PlanMachine {
       rank.control.resize(cuda::control_bytes(n, slot_bytes) / 16 + 1);
       for (auto* memory : {&rank.first, &rank.second}) memory->resize(buffer_bytes / 16 + 1);
       rank.scratch.resize(scratch_bytes / 16 + 1);
+      if (jobs_[0].layout.nodes() > 1) rank.proxy.resize(cuda::proxy_bytes(n, proxy_slot_bytes_) / 16 + 1);
     }
     for (size_t k = 0; k < jobs_.size(); ++k) {
       prepare(k, slot_bytes);
       expect(k);
     }
+    make_proxies();
   }
 
   void set_timeout(uint64_t ns) {
@@ -164,6 +177,8 @@ class PlanMachine {
         if (all_done(absent)) return {};
         continue;
       }
+      if (proxies_ && random() % kTurnsOfAProxy == 0 && proxies_->take_turn(random() % ranks_.size(), random))
+        idle = 0;
       if (++idle > kStuck) return "stuck in operation " + std::to_string(rank.operation);
       if (rank.started == 0 && rank.blocks.empty()) begin(r);
       if (take_turn(rank, random, room)) idle = 0;
@@ -177,7 +192,14 @@ class PlanMachine {
   std::string run_in_threads() {
     std::mutex mutex;
     std::string wrong;
-    std::vector<std::thread> streams;
+    std::vector<std::thread> streams, cpus;
+    std::atomic<bool> over = false;
+    for (size_t r = 0; proxies_ && r < ranks_.size(); ++r)
+      cpus.emplace_back([&, r] {
+        std::mt19937 random(static_cast<unsigned>(r));
+        while (!over.load())
+          if (!proxies_->take_turn(r, random)) std::this_thread::yield();
+      });
     for (size_t r = 0; r < ranks_.size(); ++r)
       streams.emplace_back([&, r] {
         Rank& rank = ranks_[r];
@@ -200,11 +222,14 @@ class PlanMachine {
         }
       });
     for (std::thread& stream : streams) stream.join();
+    over.store(true);
+    for (std::thread& cpu : cpus) cpu.join();
     return wrong;
   }
 
  private:
   static constexpr uint64_t kStuck = 300'000;
+  static constexpr unsigned kTurnsOfAProxy = 8;  // of blocks, for one of a CPU: kernels run ahead of it
 
   struct alignas(16) Line {
     char bytes[16] = {};
@@ -212,6 +237,7 @@ class PlanMachine {
   using Memory = std::vector<Line>;
   struct Rank {
     Memory control, first, second, scratch;  // first and second: input and output, but in place
+    Memory proxy;                            // of several nodes
     cuda::PlanHost host{};
     std::vector<cuda::PlanArguments> arguments;  // by operation
     std::vector<Bytes> inputs, expected;
@@ -246,16 +272,17 @@ class PlanMachine {
       for (Plan& plan : plans) plan = with_scaled_input(plan).take();
     for (size_t r = 0; r < ranks_.size(); ++r) {
       cuda::PlanArguments& arguments = ranks_[r].arguments.emplace_back();
-      arguments.program = make_program(plans, static_cast<int>(r), topology::Layout::blocks(1, job.ranks()),
-                                       job.limits, job.shape)
-                              .take();
+      arguments.program = make_program(plans, static_cast<int>(r), job.layout, job.limits, job.shape).take();
       cuda::PlanCall& call = arguments.call;
       for (size_t p = 0; p < ranks_.size(); ++p)
-        call.peer[p] = {data(ranks_[p].control), {nullptr, nullptr, data(ranks_[p].scratch)}};
+        if (job.layout.same_node(static_cast<int>(r), static_cast<int>(p)))
+          call.peer[p] = {data(ranks_[p].control), {nullptr, nullptr, data(ranks_[p].scratch)}};
       call.peer[r].space[0] = input(ranks_[r], r, job);
       call.peer[r].space[1] = output(ranks_[r], r, job);
       for (int space = 0; space < 2; ++space) call.exposed[space] = exposed(r, call.peer[r].space[space]);
       call.host = &ranks_[r].host;
+      if (!ranks_[r].proxy.empty()) call.proxy = proxy_of(ranks_[r]);
+      call.proxy_slot_bytes = proxy_slot_bytes_;
       call.timeout_ns = kForEver;
       call.slot_bytes = static_cast<uint32_t>(slot_bytes);
       cuda::set_reduction(call, job.type, job.op, job.request().strict);
@@ -263,6 +290,20 @@ class PlanMachine {
       if (r % 2 == 0) std::memcpy(call.scalar, &job.scalar, sizeof job.scalar);
       else call.scalar_at = &job.scalar;
     }
+  }
+
+  static cuda::PlanProxy* proxy_of(Rank& rank) {
+    return reinterpret_cast<cuda::PlanProxy*>(data(rank.proxy));
+  }
+  void make_proxies() {
+    if (jobs_[0].layout.nodes() == 1) return;
+    std::vector<ProxyMachine::Rank> ranks;
+    for (Rank& rank : ranks_) {
+      ranks.push_back({{}, &rank.host, proxy_of(rank)});
+      for (const cuda::PlanArguments& arguments : rank.arguments)
+        ranks.back().programs.push_back(&arguments.program);
+    }
+    proxies_.emplace(std::move(ranks), proxy_slot_bytes_);
   }
 
   /// What a rank tells its peers of a buffer: an address, or a distance from its control memory.
@@ -358,6 +399,8 @@ class PlanMachine {
 
   std::vector<Job> jobs_;
   std::vector<Rank> ranks_;
+  uint32_t proxy_slot_bytes_ = 0;
+  std::optional<ProxyMachine> proxies_;  // nothing: all ranks are on one node
 };
 
 }  // namespace weft::plan::testing

@@ -135,7 +135,14 @@ TEST(PlanProgram, IsRefusedByAllRanksWithTheReason) {
   const Request brief{.collective = Collective::all_gather, .count = 4, .element_bytes = 4};
   const auto two_nodes = make_all("one_hop", brief, Layout::blocks(2, 2), kEager);
   EXPECT_EQ(refusal_of(two_nodes, Layout::blocks(2, 2), kEager),
-            "the ranks are on 2 nodes, and a plan kernel stays inside one");
+            "the plan has 16 bytes for one rank of another node, and a plan kernel takes 0");
+  const auto long_put = make_all("one_hop", request, Layout::blocks(2, 2),
+                                 {.eager_intra_bytes = 8 << 20, .eager_inter_bytes = 8 << 20});
+  EXPECT_EQ(refusal_of(long_put, Layout::blocks(2, 2), kEager),
+            "one_hop puts 4194304 bytes to another node at once, and a plan kernel 1048576");
+  const auto exposing = make_all("ring", brief, Layout::blocks(2, 1), {});
+  EXPECT_EQ(refusal_of(exposing, Layout::blocks(2, 1), {}),
+            "ring exposes memory to another node, which a plan kernel does not");
   const auto many = make_all("one_hop", brief, Layout::blocks(1, 17), kEager);
   EXPECT_EQ(refusal_of(many, Layout::blocks(1, 17), kEager),
             "the plan has 17 ranks, and a plan kernel takes 16");

@@ -226,10 +226,8 @@ struct Answer {
 std::vector<Path> paths_of(const Question& q, const Answer& a) {
   if (!q.cuda) return {};
   const auto steps_us = [&a] { return a.choice.predicted_us; };
-  const Status inside =
-      q.nodes == 1 ? Status() : fail(Code::unsupported, "the ranks are on {} nodes", q.nodes);
   const auto apart = [&](const char* name, bool on, const char* off, const auto& price) {
-    Path path{name, inside};
+    Path path{name, {}};
     if (path.why_not.ok() && !settings().algo.empty())
       path.why_not = fail(Code::unsupported, "WEFT_ALGO pins algorithms");
     if (path.why_not.ok()) path.why_not = price(path.predicted_us);
@@ -237,24 +235,27 @@ std::vector<Path> paths_of(const Question& q, const Answer& a) {
     return path;
   };
   std::string by;
-  Path kernel =
-      apart("one kernel", settings().cuda_kernel, "WEFT_CUDA_KERNEL is off", [&](double& us) -> Status {
-        // Half of an H100's multiprocessors, for the ranks that share it.
-        const auto blocks = static_cast<uint32_t>(std::max(1, 66 / a.machine.device_ranks));
-        const bool one_process = a.machine.thread_ranks >= q.ranks;
-        const auto chosen = engine::choose_kernel_plan(
-            a.request, false, 0, engine::PlanPath::reach_of(q.ranks, std::min(blocks, 64u), one_process),
-            &a.machine);
-        if (!chosen) return chosen.status();
-        us = chosen->predicted_us;
-        by = fmt::format(" ({})", chosen->algorithm);
-        return model::plan_kernel_pays(us, steps_us);
-      });
+  Path kernel = apart(q.nodes == 1 ? "one kernel" : "one kernel, and a proxy", settings().cuda_kernel,
+                      "WEFT_CUDA_KERNEL is off", [&](double& us) -> Status {
+                        // Half of an H100's multiprocessors, for the ranks that share it.
+                        const auto blocks = static_cast<uint32_t>(std::max(1, 66 / a.machine.device_ranks));
+                        const bool one_process = a.machine.thread_ranks >= (q.ranks + q.nodes - 1) / q.nodes;
+                        const auto chosen = engine::choose_kernel_plan(
+                            a.request, false, 0,
+                            engine::PlanPath::reach_of(a.layout, std::min(blocks, 64u), one_process,
+                                                       a.choice.limits.eager_inter_bytes),
+                            &a.machine);
+                        if (!chosen) return chosen.status();
+                        us = chosen->predicted_us;
+                        by = fmt::format(" ({})", chosen->algorithm);
+                        return model::plan_kernel_pays(us, steps_us);
+                      });
   constexpr uint64_t kUsual = 64 << 20;  // bytes of staging
   const auto staging = static_cast<uint64_t>(settings().cuda_copy_bytes);
   const Path copies =
       apart("copies on the stream", staging > 0, "WEFT_CUDA_COPY_BYTES is 0", [&](double& us) -> Status {
         const uint64_t bytes = staging > 0 ? staging : kUsual;
+        if (q.nodes > 1) return fail(Code::unsupported, "the ranks are on {} nodes", q.nodes);
         WEFT_TRY(plan::staged_copies_fit(a.request, q.ranks, bytes));
         us = model::staged_copies_us(a.machine, a.request, q.ranks, bytes);
         return model::staged_copies_pay(a.request, q.ranks, static_cast<uint64_t>(settings().cuda_copy_from),

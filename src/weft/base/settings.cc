@@ -161,8 +161,9 @@ constexpr Row kRows[] = {
      "Where Weft reduces GPU memory. `gpu`: by kernels. `cpu`: in pinned host memory, which costs copies and "
      "leaves the GPU's processors free. Weft uses the CPU too if it has no kernels for the device."},
     {"WEFT_CUDA_KERNEL", &Settings::cuda_kernel, kAny, kGpu,
-     "Whether a collective of ranks on one node may run as one kernel on the caller's CUDA stream, where "
-     "every rank of the communicator can do that and has it on. No GPU has measured this yet."},
+     "Whether a collective may run as one kernel on the caller's CUDA stream, where every rank of the "
+     "communicator can do that and has it on. Between nodes the progress thread helps the kernel. No GPU has "
+     "measured this yet."},
     {"WEFT_CUDA_COPY_BYTES",
      &Settings::cuda_copy_bytes,
      {.min = 64 * kKiB, .max = 1024 * kGiB, .or_zero = true},

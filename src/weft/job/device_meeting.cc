@@ -36,8 +36,8 @@ Status reach_neighbours(Communicator& comm, const std::vector<cuda::SharedMemory
   const cuda::Scope scope(executor.device());
   for (const int neighbour : comm.members().layout().on_node(comm.members().layout().node_of(comm.rank()))) {
     const cuda::SharedMemory& offer = offers[static_cast<size_t>(neighbour)];
-    if (offer.bytes == 0) return fail(Code::unsupported, "rank {} cannot share its memory", neighbour);
     if (neighbour == comm.rank()) continue;
+    if (offer.bytes == 0) return fail(Code::unsupported, "rank {} cannot share its memory", neighbour);
     const auto reached = executor.importer().reach(offer);
     const Status why = reached && !reached->address ? reached->why : reached.status();
     WEFT_TRY(why.in(fmt::format("rank {}", neighbour)));
@@ -53,8 +53,8 @@ uint8_t own_wishes() {
                               (settings().cuda_copy_bytes > 0 ? kWantsCopies : 0));
 }
 
-// Ways to do collectives on the caller's stream alone: all ranks ask for one, and all reach the others'
-// memory.
+// Ways to do collectives on the caller's stream: all ranks ask for one, and all reach the memory of their
+// node's ranks.
 template <typename Gather>
 class PathMeeting {
  public:
@@ -72,17 +72,20 @@ class PathMeeting {
       return made.status();
     };
     Status can;
-    if (comm_.rank() == 0)
+    const topology::Layout& layout = comm_.members().layout();
+    const int lowest = layout.on_node(layout.node_of(comm_.rank())).front();
+    if (comm_.rank() == lowest)
       can = on_device([&]() -> Status {
-        WEFT_TRY(keep(NodeBoard::create(executor_.device(), comm_.size())));
+        WEFT_TRY(keep(NodeBoard::create(executor_.device(), comm_.rank(), comm_.size())));
         auto offered = board->offer();
         if (offered) offer = *offered;
         return offered.status();
       });
     WEFT_TRY(gather_(&offer, offers.data(), sizeof offer));
-    if (comm_.rank() != 0)
+    if (comm_.rank() != lowest)
       can = on_device([&] {
-        return keep(NodeBoard::open(executor_.device(), comm_.rank(), comm_.size(), offers.front()));
+        return keep(NodeBoard::open(executor_.device(), comm_.rank(), comm_.size(),
+                                    offers[static_cast<size_t>(lowest)]));
       });
     auto all_can = can_all(can, "collectives");
     if (all_can && *all_can) comm_.on_device().board = std::move(board);
@@ -145,7 +148,8 @@ Status settle_paths(Communicator& comm, const Gather& gather, bool kernel, bool 
   if (!board || !*board) return board.status();
   if (kernel)
     WEFT_TRY(meeting.template settle<PlanPath>("collectives by kernels", [&] {
-      return PlanPath::create(executor, comm.on_device().board, comm.rank(), comm.size());
+      return PlanPath::create(executor, comm.on_device().board, comm.members().layout(), comm.rank(),
+                              comm.context().fabric().eager_inter_bytes());
     }));
   if (!copies) return {};
   return meeting.template settle<CopyPath>("long collectives", [&] {
@@ -157,7 +161,7 @@ Status settle_paths(Communicator& comm, const Gather& gather, bool kernel, bool 
 // one rank stages its data, its peers must not look for the data in GPU memory.
 Status settle_sharing(Communicator& comm, double meeting_s) {
   DeviceExecutor& executor = *comm.on_device().executor;
-  if (comm.members().layout().nodes() == comm.size()) return {};
+  if (comm.size() == 1) return {};
   CommOptions apart;  // a communicator of its own, so that nothing of it shows in the user's
   apart.name = comm.name() + " devices";
   apart.timeout_s = meeting_s;
@@ -195,8 +199,10 @@ Status settle_sharing(Communicator& comm, double meeting_s) {
     return std::all_of(reached_by.begin(), reached_by.end(),
                        [what](uint8_t of) { return (of & what) == what; });
   };
-  if (met.ok() && says(kReached) && comm.members().layout().nodes() == 1)
-    met = settle_paths(comm, gather, says(kWantsKernel), says(kWantsCopies));
+  if (met.ok() && says(kReached)) {
+    const bool one_node = comm.members().layout().nodes() == 1;
+    met = settle_paths(comm, gather, says(kWantsKernel), one_node && says(kWantsCopies));
+  }
   const Lock lock = comm.context().lock();
   const cuda::Scope scope(executor.device());
   executor.device_blocks().give(lent);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/estimate.h"
 #include "model/pins.h"
 #include "model/tuner.h"
 #include "plan/staged_copies.h"
@@ -47,6 +48,22 @@ double exposed_kernel_us(const Machine& machine, const plan::Request& request, i
   const double copying = std::max(std::min(between, std::max(others, 1.0) * lane), 1.0);
   const int exchanges = reduces && has_reduced ? 3 : 2;
   return kKernelUs + (exchanges - 1) * kKernelFlagUs + reduced / reducing + copied / copying;
+}
+
+Result<double> proxy_kernel_us(const Machine& machine, const plan::Algorithm& algorithm,
+                               const plan::Request& request, const topology::Layout& layout,
+                               const plan::Limits& limits) {
+  Machine kernel = machine;  // whose ranks are kernels: they use no engines, and no cores
+  kernel.engines = 0;
+  kernel.engine_us = kernel.engine_step_us = kernel.call_us = 0;
+  kernel.thread_ranks = 1;
+  kernel.cores = layout.ranks();
+  kernel.intra.alpha_us = kKernelFlagUs;
+  kernel.intra.overhead_us = kernel.intra.sending_us = kernel.intra.behind_us = 0;
+  kernel.intra.bytes_per_us = std::max(machine.intra.bytes_per_us / machine.device_ranks, 1.0);
+  kernel.inter.alpha_us += kProxyUs;
+  const auto estimated = estimate(algorithm, request, layout, kernel, limits, Calls::alone);
+  return estimated ? Result<double>(kKernelUs + estimated->us) : estimated.status();
 }
 
 Status exposed_kernel_fits(const plan::Request& request, int ranks, bool measured) {

@@ -2,7 +2,7 @@
 // kernel, or as copies (plan/staged_copies.h). The simulator prices what goes step by step (estimate.h).
 //
 // The prices are formulas over the machine's measured rates, and constants that nobody has measured on a GPU:
-// kKernelUs, kKernelFlagUs, kBlockBytesPerUs and kFlagUs.
+// kKernelUs, kKernelFlagUs, kProxyUs, kBlockBytesPerUs and kFlagUs.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -22,6 +22,9 @@ namespace weft::model {
 inline constexpr double kKernelUs = 8;
 /// What one more exchange inside a kernel takes.
 inline constexpr double kKernelFlagUs = 2;
+/// What a message between nodes takes beside its way: from a kernel's flag until the progress thread sees it,
+/// and from the thread's flag until the other kernel does.
+inline constexpr double kProxyUs = 4;
 /// What one block of a kernel moves or reduces. NCCL's model of Hopper has 44 to 65 GB/s.
 inline constexpr double kBlockBytesPerUs = 44e3;
 /// The longest message that a kernel moves through exposed buffers. Copy engines take no multiprocessor from
@@ -38,6 +41,11 @@ double plan_kernel_us(const Machine& machine, const plan::Request& request, int 
 /// What `direct` in one kernel takes, with so many blocks in a lane: every rank reads and writes exposed
 /// buffers of the others.
 double exposed_kernel_us(const Machine& machine, const plan::Request& request, int ranks, uint32_t blocks);
+/// What a plan of several nodes takes as one kernel with a proxy, estimated like one that goes step by step
+/// (estimate.h): the kernel does at once what it has, and what crosses nodes waits for the proxy's flags.
+Result<double> proxy_kernel_us(const Machine& machine, const plan::Algorithm& algorithm,
+                               const plan::Request& request, const topology::Layout& layout,
+                               const plan::Limits& limits);
 /// Whether a kernel through exposed buffers is for a request at all: it reduces on a machine that was
 /// measured, or moves no more than kMostMovedByKernel. Errors: unsupported, with the reason.
 Status exposed_kernel_fits(const plan::Request& request, int ranks, bool measured);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plan/block_barriers.h"
+#include "plan/crossing.h"
 
 namespace weft::plan {
 namespace {
@@ -16,20 +17,36 @@ struct Slots {
   uint64_t bytes = 0;
 };
 
-bool is_eager(const Step& step, const Limits& limits) {
-  return step.kind == StepKind::put && step.bytes <= limits.eager_intra_bytes;
-}
+/// What decides how steps become instructions, the same on all ranks.
+struct World {
+  std::span<const Plan> plans;
+  const topology::Layout& layout;
+  const Limits& limits;
+  const ProgramShape& shape;
 
-Slots slots_of(const Plan& sender, int receiver, const Limits& limits, const ProgramShape& shape) {
+  bool crosses(const Plan& plan, const Step& step) const {
+    return step.peer >= 0 && !layout.same_node(plan.rank, step.peer);
+  }
+  bool is_eager(const Plan& plan, const Step& step) const {
+    return step.kind == StepKind::put && step.bytes <= limits.eager_bytes(!crosses(plan, step));
+  }
+  /// A CPU sends what crosses nodes as it is.
+  bool in_packets(const Plan& plan, const Step& put) const {
+    return put.bytes <= shape.packet_bytes && !crosses(plan, put);
+  }
+  Slots slots_of(const Plan& sender, int receiver) const;
+};
+
+Slots World::slots_of(const Plan& sender, int receiver) const {
   Slots slots;
   for (const Step& step : sender.steps) {
     if ((step.kind != StepKind::put && step.kind != StepKind::signal) || step.peer != receiver) continue;
     if (slots.put.size() <= step.tag) slots.put.resize(step.tag + size_t{1});
-    if (is_eager(step, limits)) slots.put[step.tag] = &step;
+    if (is_eager(sender, step)) slots.put[step.tag] = &step;
   }
   for (const Step* put : slots.put) {
     slots.offset.push_back(slots.bytes);
-    if (put) slots.bytes += cuda::bytes_in_slot(put->bytes, put->bytes <= shape.packet_bytes);
+    if (put) slots.bytes += cuda::bytes_in_slot(put->bytes, in_packets(sender, *put));
   }
   return slots;
 }
@@ -48,7 +65,7 @@ Status check_number(const char* what, uint64_t number, uint64_t most) {
   return fail(Code::unsupported, "the plan has {} {}, and a plan kernel takes {}", number, what, most);
 }
 
-Status check_plan(const Plan& plan, const Limits& limits, const ProgramShape& shape) {
+Status check_plan(const Plan& plan, const World& world) {
   uint64_t sources = 0, dependencies = 0, tags = 0, longest = 0, furthest = plan.scratch_bytes;
   for (const Step& step : plan.steps) {
     if (step.kind == StepKind::reduce) sources += step.source_count;
@@ -65,39 +82,34 @@ Status check_plan(const Plan& plan, const Limits& limits, const ProgramShape& sh
   WEFT_TRY(check_number("notifications between two ranks", tags, cuda::kPlanTags));
   WEFT_TRY(check_number("bytes in a step", longest, UINT32_MAX));
   WEFT_TRY(check_number("bytes of a buffer", furthest, (uint64_t{1} << cuda::PlanPlace::kOffsetBits) - 1));
-  for (int peer = 0; peer < plan.ranks; ++peer)
-    WEFT_TRY(check_number("bytes in slots of one rank", slots_of(plan, peer, limits, shape).bytes,
-                          shape.slot_bytes));
-  return {};
+  for (int peer = 0; peer < plan.ranks; ++peer) {
+    const bool near = world.layout.same_node(plan.rank, peer);
+    WEFT_TRY(check_number(near ? "bytes in slots of one rank" : "bytes for one rank of another node",
+                          world.slots_of(plan, peer).bytes,
+                          near ? world.shape.slot_bytes : world.shape.proxy_slot_bytes));
+  }
+  return check_crossing(plan, world.layout, world.limits);
 }
 
-Status check_all(std::span<const Plan> plans, const topology::Layout& layout, const Limits& limits,
-                 const ProgramShape& shape) {
+Status check_all(const World& world) {
+  const std::span<const Plan> plans = world.plans;
   if (plans.empty() || plans[0].request.uneven || is_transfer(plans[0].request.collective))
     return fail(Code::unsupported, "a plan kernel serves even collectives only");
-  if (layout.nodes() > 1)
-    return fail(Code::unsupported, "the ranks are on {} nodes, and a plan kernel stays inside one",
-                layout.nodes());
   WEFT_TRY(check_number("ranks", plans.size(), cuda::kPlanRanks));
-  WEFT_TRY(check_number("blocks in a lane", shape.blocks, cuda::kPlanBlocks));
-  for (const Plan& plan : plans) WEFT_TRY(check_plan(plan, limits, shape));
+  WEFT_TRY(check_number("blocks in a lane", world.shape.blocks, cuda::kPlanBlocks));
+  for (const Plan& plan : plans) WEFT_TRY(check_plan(plan, world));
   return {};
 }
 
 /// Turns the plan of one rank into its program; everything has been checked.
 class Writer {
  public:
-  Writer(std::span<const Plan> plans, int rank, const Limits& limits, const ProgramShape& shape,
-         const std::vector<bool>& meets)
-      : plans_(plans),
-        plan_(plans[static_cast<size_t>(rank)]),
-        limits_(limits),
-        shape_(shape),
-        meets_(meets) {}
+  Writer(const World& world, int rank, const std::vector<bool>& meets)
+      : world_(world), plan_(world.plans[static_cast<size_t>(rank)]), meets_(meets) {}
 
   cuda::PlanProgram write() {
     program_.lanes = static_cast<uint8_t>(std::max(1, plan_.lanes()));
-    program_.blocks = static_cast<uint8_t>(shape_.blocks);
+    program_.blocks = static_cast<uint8_t>(world_.shape.blocks);
     program_.rank = static_cast<uint8_t>(plan_.rank);
     program_.ranks = static_cast<uint8_t>(plan_.ranks);
     std::vector<uint8_t> position(plan_.steps.size());
@@ -115,11 +127,12 @@ class Writer {
       if (meets_[id]) to.flags |= cuda::kMeets;
       if (announces[id]) to.flags |= cuda::kAnnounces;
       if (step.final) to.flags |= cuda::kFinal;
+      if (world_.crosses(plan_, step)) to.flags |= cuda::kCrosses;
       to.first_after = afters_;
       for (const StepId after : plan_.after(step))
         if (plan_.steps[after].lane != step.lane) program_.after[afters_++] = position[after], ++to.afters;
       write_kind(step, to);
-      if (shape_.scaled && id == 0 && to.action == cuda::PlanAction::copy)
+      if (world_.shape.scaled && id == 0 && to.action == cuda::PlanAction::copy)
         to.action = cuda::PlanAction::scale;
     }
     return program_;
@@ -136,7 +149,7 @@ class Writer {
       case StepKind::put:
         to.action = cuda::PlanAction::put;
         to.src = place(plan_.regions[step.sources]);
-        if (is_eager(step, limits_)) write_slot(slots_of(plan_, step.peer, limits_, shape_), step.tag, to);
+        if (world_.is_eager(plan_, step)) write_slot(plan_, world_.slots_of(plan_, step.peer), step.tag, to);
         break;
       case StepKind::signal:
         to.action = cuda::PlanAction::signal;
@@ -144,7 +157,8 @@ class Writer {
         break;
       case StepKind::wait: {
         to.action = cuda::PlanAction::wait;
-        const Slots slots = slots_of(plans_[static_cast<size_t>(step.peer)], plan_.rank, limits_, shape_);
+        const Plan& sender = world_.plans[static_cast<size_t>(step.peer)];
+        const Slots slots = world_.slots_of(sender, plan_.rank);
         const Step* const put = slots.put[step.tag];
         if (!put) {
           if (uses(step.peer, step.exposes)) expose(step, step.peer, to);
@@ -152,7 +166,7 @@ class Writer {
         }
         to.bytes = static_cast<uint32_t>(put->bytes);
         to.dst = place(put->dst);
-        write_slot(slots, step.tag, to);
+        write_slot(sender, slots, step.tag, to);
         break;
       }
       case StepKind::copy:
@@ -186,16 +200,14 @@ class Writer {
     to.dst = place({owner, step.exposes, 0});
   }
 
-  void write_slot(const Slots& slots, uint32_t tag, cuda::Instruction& to) const {
+  void write_slot(const Plan& sender, const Slots& slots, uint32_t tag, cuda::Instruction& to) const {
     to.flags |= cuda::kEager;
-    if (slots.put[tag]->bytes <= shape_.packet_bytes) to.flags |= cuda::kPackets;
+    if (world_.in_packets(sender, *slots.put[tag])) to.flags |= cuda::kPackets;
     to.slot = static_cast<uint32_t>(slots.offset[tag]);
   }
 
-  const std::span<const Plan> plans_;
+  const World& world_;
   const Plan& plan_;
-  const Limits& limits_;
-  const ProgramShape& shape_;
   const std::vector<bool>& meets_;
   cuda::PlanProgram program_{};
   uint8_t sources_ = 0, afters_ = 0;
@@ -205,7 +217,8 @@ class Writer {
 
 Result<cuda::PlanProgram> make_program(std::span<const Plan> plans, int rank, const topology::Layout& layout,
                                        const Limits& limits, const ProgramShape& shape) {
-  WEFT_TRY(check_all(plans, layout, limits, shape));
+  const World world{plans, layout, limits, shape};
+  WEFT_TRY(check_all(world));
   BlockBarriers barriers;
   for (const Plan& plan : plans) barriers.before.emplace_back(plan.steps.size(), false);
   if (shape.blocks > 1) {
@@ -213,8 +226,7 @@ Result<cuda::PlanProgram> make_program(std::span<const Plan> plans, int rank, co
     if (!found) return found.status();
     barriers = found.take();
   }
-  cuda::PlanProgram program =
-      Writer(plans, rank, limits, shape, barriers.before[static_cast<size_t>(rank)]).write();
+  cuda::PlanProgram program = Writer(world, rank, barriers.before[static_cast<size_t>(rank)]).write();
   program.ordered = barriers.count() > 0 || std::any_of(plans.begin(), plans.end(),
                                                         [](const Plan& plan) { return plan.lanes() > 1; });
   return program;

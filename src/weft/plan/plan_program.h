@@ -1,5 +1,6 @@
-// A plan as the instructions of a plan kernel (device/cuda/plan_program.h): for ranks that all reach each
-// other's memory. The kernel does what the plan says, with lanes as groups of thread blocks.
+// A plan as the instructions of a plan kernel (device/cuda/plan_program.h): for ranks that reach the memory
+// of all ranks of their node. The kernel does what the plan says, with lanes as groups of thread blocks. What
+// goes to other nodes passes through the proxy memory (crossing.h).
 //
 // Thread safety: pure functions.
 #pragma once
@@ -15,8 +16,9 @@ namespace weft::plan {
 /// How a plan becomes a program; the same on all ranks.
 struct ProgramShape {
   uint32_t blocks = 1;               // of each lane
-  uint64_t slot_bytes = 1 << 20;     // for what one rank puts eagerly to another in an operation
-  uint64_t packet_bytes = 16 << 10;  // the longest eager put that travels as packets
+  uint64_t slot_bytes = 1 << 20;     // for what one rank puts eagerly to another of its node in an operation
+  uint64_t packet_bytes = 16 << 10;  // the longest eager put inside a node that travels as packets
+  uint64_t proxy_slot_bytes = 0;     // … and for a rank of another node
   bool scaled = false;               // the plans are of with_scaled_input()
 };
 

@@ -51,6 +51,7 @@ bool resolve(PlanArguments& arguments, int ordinal) {
   const PlanProgram& program = arguments.program;
   for (uint32_t rank = 0; rank < program.ranks; ++rank) {
     PlanPeer& peer = call.peer[rank];
+    if (!peer.control) continue;  // it is on another node
     peer.control = bytes_for_kernel(peer.control, control_bytes(program.ranks, call.slot_bytes), ordinal);
     if (!peer.control) return false;
     for (uint32_t space = 0; space < 3; ++space) {
@@ -62,6 +63,11 @@ bool resolve(PlanArguments& arguments, int ordinal) {
   }
   if (call.scalar_at && !(call.scalar_at = bytes_for_kernel(call.scalar_at, 1, ordinal))) return false;
   call.host = reinterpret_cast<PlanHost*>(bytes_for_kernel(call.host, sizeof(PlanHost), ordinal));
+  if (call.proxy) {
+    const uint64_t bytes = proxy_bytes(program.ranks, call.proxy_slot_bytes);
+    call.proxy = reinterpret_cast<PlanProxy*>(bytes_for_kernel(call.proxy, bytes, ordinal));
+    if (!call.proxy) return false;
+  }
   return call.host != nullptr;
 }
 

@@ -162,7 +162,8 @@ class PlanRun {
       own_.epoch = block_.epoch;
       PlanBlock::fence();
       for (uint32_t rank = 0; rank < program_.ranks && left >> 16 == 0; ++rank)
-        PlanBlock::store_fenced(&control_of(rank).ended_by[program_.rank], block_.epoch);
+        if (call_.peer[rank].control)
+          PlanBlock::store_fenced(&control_of(rank).ended_by[program_.rank], block_.epoch);
       PlanBlock::store_fenced(&call_.host->ended, block_.epoch);
     });
   }
@@ -247,6 +248,8 @@ class PlanRun {
 
   WEFT_IN_BLOCK bool notify(const Instruction& step) {
     block_.once([&] {
+      if (step.flags & kCrosses)
+        return PlanBlock::store_release(&call_.proxy->raised[step.peer][step.tag][part_], block_.epoch);
       PlanControl& peer = control_of(step.peer);
       const uint32_t space = step.dst.space();
       if (step.flags & kExposes) {
@@ -261,9 +264,11 @@ class PlanRun {
 
   WEFT_IN_BLOCK bool put(const Instruction& step) {
     if (step.flags & kEager) {
-      // The set of slots is free when the receiver has ended the operation before last.
+      // The set of slots is free when the receiver has ended the operation before last, or the CPU has sent
+      // everything of it.
       const uint64_t before = block_.epoch > 2 ? block_.epoch - 2 : 0;
-      if (!reached(step, &own_.ended_by[step.peer], before)) return false;
+      const bool crosses = step.flags & kCrosses;
+      if (!reached(step, crosses ? &call_.proxy->sent : &own_.ended_by[step.peer], before)) return false;
     }
     const PlanPart part(step.bytes, part_, program_.blocks);
     const char* const from = at(step.src) + part.begin;
@@ -283,7 +288,9 @@ class PlanRun {
     if (step.flags & kPackets)
       return take_packets(step, packets(step, program_.rank, step.peer, part), at(step.dst) + part.begin,
                           part.bytes);
-    if (!reached(step, &own_.flag[step.peer][step.tag][part_], block_.epoch)) return false;
+    const uint64_t* const flag = step.flags & kCrosses ? &call_.proxy->arrived[step.peer][step.tag]
+                                                       : &own_.flag[step.peer][step.tag][part_];
+    if (!reached(step, flag, block_.epoch)) return false;
     if (step.flags & kExposes) return learned(step, &own_.exposed[step.peer][step.dst.space()].stamp);
     if (!(step.flags & kEager)) return true;
     const char* const from = slot(step, program_.rank, step.peer);
@@ -389,8 +396,13 @@ class PlanRun {
   WEFT_IN_BLOCK PlanControl& control_of(uint32_t rank) const {
     return *static_cast<PlanControl*>(call_.peer[rank].control);
   }
-  /// Where an eager put of `sender` lies at `receiver` in this operation.
+  /// Where an eager put of `sender` lies at `receiver` in this operation, or in the proxy memory.
   WEFT_IN_BLOCK char* slot(const Instruction& step, uint32_t receiver, uint32_t sender) const {
+    if (step.flags & kCrosses) {
+      const ProxySlots which = sender == program_.rank ? ProxySlots::outgoing : ProxySlots::incoming;
+      return reinterpret_cast<char*>(call_.proxy) + step.slot +
+             proxy_slots_at(which, block_.epoch, step.peer, program_.ranks, call_.proxy_slot_bytes);
+    }
     const uint64_t set = block_.epoch % 2;
     return reinterpret_cast<char*>(&control_of(receiver) + 1) +
            (set * program_.ranks + sender) * call_.slot_bytes + step.slot;

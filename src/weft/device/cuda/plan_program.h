@@ -15,6 +15,10 @@
 // The receiver finds both in its control memory. It waits for the stamp, so that a rank which has called
 // something else is not read. Then it reads or writes the buffer. Scratch needs no such signal: it lies
 // behind the slots of the control memory.
+//
+// A put to a rank of another node *crosses*: it goes into an outgoing slot of the *proxy memory*, which is
+// pinned memory of the host, and raises a flag there for a CPU. The CPU sends the slot. What arrives, the
+// CPU puts into an incoming slot and raises a flag for the kernel (plan_proxy.h).
 #pragma once
 
 #include <cstdint>
@@ -53,6 +57,7 @@ inline constexpr uint8_t kPackets = 8;    // kEager: as packets
 inline constexpr uint8_t kFinal = 16;     // reduce: plan::Step::final
 inline constexpr uint8_t kExposes =
     32;  // signal: tells the peer where the space of `dst` is; wait: learns it
+inline constexpr uint8_t kCrosses = 64;  // put, signal, wait: the peer is on another node
 
 struct Instruction {
   PlanAction action = PlanAction::copy;
@@ -61,7 +66,7 @@ struct Instruction {
   uint8_t tag = 0;                        // put, signal, wait
   uint8_t first_source = 0, sources = 0;  // reduce: of PlanProgram::source
   uint8_t first_after = 0, afters = 0;    // of PlanProgram::after: steps of other lanes
-  uint32_t slot = 0;                      // kEager: where in the sender's slots of the receiver, bytes
+  uint32_t slot = 0;  // kEager: where in the sender's slots of the receiver, or of the proxy, bytes
   uint32_t bytes = 0;
   PlanPlace dst, src;  // src: put, copy, scale; dst of an eager wait: where the data goes
 };
@@ -92,9 +97,31 @@ struct PlanHost {
   } report;
 };
 
+/// What a kernel and a CPU tell each other of what crosses nodes, in pinned memory of one rank. Behind it are
+/// slots: outgoing and incoming ones, each in two sets. Values are epochs.
+struct PlanProxy {
+  uint64_t sent;                                        // by the CPU: operations that have sent everything
+  uint64_t reserved;                                    // slots are aligned to 16 bytes
+  uint64_t arrived[kPlanRanks][kPlanTags];              // by the CPU, for each sender and tag
+  uint64_t raised[kPlanRanks][kPlanTags][kPlanBlocks];  // by the kernel, for each receiver, tag and block
+};
+static_assert(sizeof(PlanProxy) % 16 == 0);
+
+enum class ProxySlots : uint32_t { outgoing, incoming };
+
+/// Where the slots of a peer begin in the proxy memory of a rank, in an operation.
+WEFT_ALWAYS_INLINE constexpr uint64_t proxy_slots_at(ProxySlots which, uint64_t epoch, uint32_t peer,
+                                                     uint32_t ranks, uint32_t slot_bytes) {
+  const uint64_t set = 2 * static_cast<uint64_t>(which) + epoch % 2;
+  return sizeof(PlanProxy) + (set * ranks + peer) * slot_bytes;
+}
+constexpr uint64_t proxy_bytes(uint32_t ranks, uint32_t slot_bytes) {
+  return proxy_slots_at(ProxySlots::incoming, 1, ranks, ranks, slot_bytes);
+}
+
 /// A rank's memory as a kernel of this rank reaches it.
 struct PlanPeer {
-  void* control;   // PlanControl and, behind it, slots
+  void* control;   // PlanControl and, behind it, slots; null: the rank is on another node
   void* space[3];  // by plan::Space; of peers only the scratch, since they expose the others
 };
 
@@ -105,8 +132,10 @@ inline constexpr uint64_t kFromControl = uint64_t{1} << 63;
 struct PlanCall {
   PlanPeer peer[kPlanRanks];  // by rank, the own one too
   PlanHost* host;
+  PlanProxy* proxy;                    // null: all ranks are on one node
   uint64_t timeout_ns;                 // how long a block may wait, from its beginning
   uint32_t slot_bytes;                 // of one sender, of one set
+  uint32_t proxy_slot_bytes;           // of one peer, of one set
   uint8_t op;                          // Operator, of all but means
   uint8_t tree;                        // strict order
   uint8_t divides;                     // average of integers: a final reduction divides

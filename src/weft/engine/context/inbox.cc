@@ -23,6 +23,7 @@ constexpr int64_t kEarlyNs = 1'000'000;
 /// Where a payload belongs in an operation's memory; null if it does not fit there, or if that is GPU memory.
 std::byte* target(const Operation& op, int from, const transport::Envelope& envelope) {
   if (!op.fits(envelope, from)) return nullptr;
+  if (op.device && op.device->on_path().has_proxy()) return op.device->on_path().proxy_slot(from, envelope);
   std::byte* const base = op.device ? op.device->landing(static_cast<plan::Space>(envelope.space))
                                     : op.memory.base[envelope.space];
   const uint64_t begin = op.shared_with(from, static_cast<plan::Space>(envelope.space)).begin;
@@ -163,7 +164,8 @@ void Inbox::deliver(Operation& op, int peer, const transport::Envelope& envelope
   Result<bool> there = true;
   if (exposes(kind)) {
     there = learn(op, peer, envelope, number, payload);
-  } else if (op.device && kind == MessageKind::data && envelope.bytes > 0 && op.fits(envelope, from)) {
+  } else if (op.device && !op.device->on_path().has_proxy() && kind == MessageKind::data &&
+             envelope.bytes > 0 && op.fits(envelope, from)) {
     there = op.device->file(number, envelope, payload);
     op.progress.may_move |= there.ok();
   } else if (kind == MessageKind::data && envelope.bytes > 0 && (payload || !op.fits(envelope, from))) {

@@ -50,7 +50,7 @@ std::string expected_of(const Operation& op) {
   return describe_call(record);
 }
 
-/// Whether its stream does it, while the engine has not started it.
+/// Whether its stream does it, but for what crosses nodes.
 bool does_alone(const Operation& op) { return op.device && op.device->on_path().path; }
 
 /// A clause on what holds up an operation that its stream does alone; "" if nothing is known.
@@ -59,10 +59,19 @@ std::string what_holds_up(const Operation& op) {
   std::string known = on_path.holds_up();
   if (!known.empty()) return known;
   const std::vector<int> late = op.comm->on_device().board->find_late(op.number, on_path.served->partners);
-  if (late.empty()) return "";
-  return fmt::format(
-      "the stream{} of rank{} not come to it", late.size() == 1 ? "" : "s",
-      late.size() == 1 ? fmt::format(" {} has", late[0]) : fmt::format("s {} have", fmt::join(late, ", ")));
+  if (!late.empty())
+    return fmt::format(
+        "the stream{} of rank{} not come to it", late.size() == 1 ? "" : "s",
+        late.size() == 1 ? fmt::format(" {} has", late[0]) : fmt::format("s {} have", fmt::join(late, ", ")));
+  const plan::Plan& plan = op.tables->plan;
+  for (size_t lane = 0; op.started && lane < op.progress.lanes.size(); ++lane) {
+    const uint32_t next = op.progress.lanes[lane].next;
+    if (next == plan.lane_begin[lane + 1]) continue;
+    const plan::Step& step = plan.steps[plan.lane_steps[next]];
+    if (step.kind == plan::StepKind::wait)
+      return fmt::format("nothing has come from rank {} on another node", step.peer);
+  }
+  return "";
 }
 
 Case open_case(Operation& op) {
@@ -75,7 +84,7 @@ Case open_case(Operation& op) {
   c.mine = describe_call(record_of(op));
   c.expected = expected_of(op);
   if (does_alone(op)) c.holds_up = what_holds_up(op);
-  else c.asked = op.progress.awaited_peers(*op.tables);
+  if (op.started || !does_alone(op)) c.asked = op.progress.awaited_peers(*op.tables);
   const bool collective = !(op.number & kTransferBit);
   for (int rank = 0; collective && rank < op.comm->size() && c.asked.size() < kMostAsked; ++rank)
     if (rank != op.comm->rank() && std::find(c.asked.begin(), c.asked.end(), rank) == c.asked.end())

@@ -53,20 +53,29 @@ int DeviceOperations::start_awaiting() {
                         : op->device->on_path().path ? is_done_by_its_path(*op)
                                                      : op->device->stream_is_here();
     if (here && !*here) {
+      events += start_proxy(*op);
       ++i;
       continue;
     }
     awaiting_.erase(awaiting_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (here) op->device->on_path().ended = true;
     if (!here) op->comm->fail(here.status().in(describe(*op)), true);
-    else context_.start(*op);
+    else if (!op->started) context_.start(*op);
     context_.operations().release(op);
     ++events;
   }
   return events;
 }
 
-// Nobody sends a message on a path. So whether all ranks have called the same shows when the operation has
-// ended, or does not end. Verdict asks the ranks, and fails the communicator.
+// What crosses nodes is done while the stream does the rest.
+int DeviceOperations::start_proxy(Operation& op) {
+  if (op.started || !op.device->on_path().has_proxy() || !op.device->on_path().has_begun()) return 0;
+  context_.start(op);
+  return 1;
+}
+
+// Nobody sends a message on a path inside a node. So whether all ranks have called the same shows when the
+// operation has ended, or does not end. Verdict asks the ranks, and fails the communicator.
 Result<bool> DeviceOperations::is_done_by_its_path(Operation& op) {
   if (op.health.verdict_pending) return false;
   Result<bool> done = op.device->stream_is_here();
@@ -83,9 +92,10 @@ Result<bool> DeviceOperations::is_done_by_its_path(Operation& op) {
   return done;
 }
 
-// As Failures::check() does for operations that go step by step.
+// As Failures::check() does for operations that have started.
 void DeviceOperations::check_on_path(Operation& op, int64_t now_ns) {
   op.comm->on_device().board->note_begun(op.number);
+  if (op.started) return;
   const auto after = [now_ns](double seconds) { return now_ns + static_cast<int64_t>(seconds * 1e9); };
   if (op.end.deadline_ns == 0) {
     op.end.deadline_ns = after(op.end.timeout_s);

@@ -51,11 +51,13 @@ class DeviceOperations {
 
  private:
   int start_awaiting() WEFT_REQUIRES(context_lock);
+  int start_proxy(Operation& op) WEFT_REQUIRES(context_lock);
   Result<bool> is_done_by_its_path(Operation& op) WEFT_REQUIRES(context_lock);
   void check_on_path(Operation& op, int64_t now_ns) WEFT_REQUIRES(context_lock);
 
   Context& context_;
-  std::vector<Operation*> awaiting_;                          // each with a reference
+  // Each with a reference. On a path they stay until their streams have done them.
+  std::vector<Operation*> awaiting_;
   bool has_releases_ = false;                                 // see pending_release.h
   std::map<int, std::unique_ptr<DeviceExecutor>> executors_;  // by device
 };

@@ -10,6 +10,7 @@
 #include "engine/gpu/checked_calls.h"
 #include "engine/gpu/device_calls.h"
 #include "engine/gpu/node_board.h"
+#include "engine/gpu/proxy.h"
 #include "engine/run/communicator.h"
 #include "engine/run/operation.h"
 
@@ -79,7 +80,16 @@ Status DeviceRun::wait_in(cuda::StreamHandle* stream) {
 }
 
 void DeviceRun::follow(std::shared_ptr<StreamPath> path, std::shared_ptr<const StreamPath::Served> served) {
-  on_path_ = {std::move(path), std::move(served), 0};
+  on_path_ = {std::move(path), std::move(served)};
+}
+
+std::byte* DeviceRun::OnPath::proxy_slot(int from, const transport::Envelope& envelope) const {
+  const plan::Plan& plan = served->tables->plan;
+  if (envelope.tag() >= plan.notifications_from(from)) return nullptr;
+  const ProxyPlaces::Arrival& place = served->proxy_places->incoming[plan.wait_begin[from] + envelope.tag()];
+  if (envelope.bytes != place.bytes) return nullptr;
+  return place.slot +
+         path->proxy()->words().slots(cuda::ProxySlots::incoming, epoch, static_cast<uint32_t>(from));
 }
 
 void DeviceRun::release_stream() {
@@ -361,7 +371,7 @@ Result<bool> DeviceRun::poll() {
 }
 
 Status DeviceRun::conclude() {
-  if (after_ != After::plan) return {};
+  if (after_ != After::plan || (on_path_.has_proxy() && !on_path_.ended)) return {};
   after_ = After::done;
   if (!staged_output_ || op_.memory.bytes[kOutput] == 0) return {};
   const cuda::Scope scope(executor_.device());

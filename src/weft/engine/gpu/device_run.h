@@ -61,10 +61,15 @@ class DeviceRun {
     std::shared_ptr<StreamPath> path;  // null: it goes step by step, or has ended
     std::shared_ptr<const StreamPath::Served> served;
     uint64_t epoch = 0;  // 0: not there yet
+    bool ended = false;  // the stream has done it
     bool has_begun() const { return path->has_begun(epoch); }
     std::string holds_up() const { return path->holds_up(epoch); }
+    /// Whether its plan has the steps between nodes of what the stream does (proxy.h).
+    bool has_proxy() const { return served && served->proxy_places; }
+    /// Where the payload of a message of rank `from` goes then; null: it does not fit.
+    std::byte* proxy_slot(int from, const transport::Envelope& envelope) const;
   };
-  const OnPath& on_path() const { return on_path_; }
+  OnPath& on_path() { return on_path_; }
   /// Lets the stream go on, unless a pending release does that later.
   void release_stream();
 

@@ -110,14 +110,14 @@ NodeBoard::NodeBoard(std::shared_ptr<Memory> memory, int rank, int ranks)
     : memory_(std::move(memory)), rank_(rank), ranks_(ranks) {}
 NodeBoard::~NodeBoard() = default;
 
-Result<std::unique_ptr<NodeBoard>> NodeBoard::create(cuda::Device& device, int ranks) {
+Result<std::unique_ptr<NodeBoard>> NodeBoard::create(cuda::Device& device, int rank, int ranks) {
   if (ranks > kMostRanks)
-    return fail(Code::unsupported, "at most {} ranks of a node have flags for their streams", kMostRanks);
+    return fail(Code::unsupported, "at most {} ranks have flags for their streams", kMostRanks);
   auto segment = device::Segment::create(Layout::bytes(ranks));
   if (!segment) return segment.status();
   auto memory = Memory::pin(device, segment.take());
   if (!memory) return memory.status();
-  std::unique_ptr<NodeBoard> board(new NodeBoard(memory.take(), 0, ranks));
+  std::unique_ptr<NodeBoard> board(new NodeBoard(memory.take(), rank, ranks));
   auto offered = board->offer();
   if (!offered) return offered.status();
   Memory::remember(board->memory_, *offered);
@@ -133,9 +133,9 @@ Result<NodeBoard::Offer> NodeBoard::offer() const {
 Result<std::unique_ptr<NodeBoard>> NodeBoard::open(cuda::Device& device, int rank, int ranks,
                                                    const Offer& offer) {
   if (offer.pid == 0 || offer.segment.bytes < Layout::bytes(ranks))
-    return fail(Code::unsupported, "rank 0 has no flags for streams");
+    return fail(Code::unsupported, "the lowest rank of the node has no flags for streams");
   auto memory = Memory::reach(device, offer);
-  if (!memory) return memory.status().in("the flags of rank 0");
+  if (!memory) return memory.status().in("the flags of the node's lowest rank");
   return std::unique_ptr<NodeBoard>(new NodeBoard(memory.take(), rank, ranks));
 }
 

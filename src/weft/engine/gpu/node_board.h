@@ -1,7 +1,8 @@
 // NodeBoard: words in pinned memory that all ranks of a communicator on one node reach, their CPUs and their
 // streams: what each rank has called, whether it has failed, and the flags of copies on callers' streams
-// (copy_path.h). Rank 0 makes the memory, and every process maps it as long as one of its ranks needs it. So
-// a rank that has left takes nothing from the others.
+// (copy_path.h). The node's lowest rank makes the memory, and every process maps it as long as one of its
+// ranks needs it. So a rank that has left takes nothing from the others. Ranks are those of the communicator;
+// those of other nodes write nothing.
 //
 // Thread safety: the memory is shared by ranks. A NodeBoard is under its context's lock.
 #pragma once
@@ -26,14 +27,15 @@ class NodeBoard {
   static constexpr uint32_t kCalls = 512;                         // of a rank, that are remembered
   static constexpr uint32_t kCaptures = 16, kCapturedCalls = 64;  // of a capture, that are remembered
 
-  /// What rank 0 tells the others, as plain bytes.
+  /// What the node's lowest rank tells the others, as plain bytes.
   struct Offer {
     uint64_t process = 0;  // as in SharedMemory
     int32_t pid = 0;
     device::SegmentName segment;
   };
-  /// On rank 0, inside a Scope of the device. Errors: unsupported, out_of_memory, unhandled_cuda_error.
-  static Result<std::unique_ptr<NodeBoard>> create(cuda::Device& device, int ranks);
+  /// On the node's lowest rank, inside a Scope of the device. Errors: unsupported, out_of_memory,
+  /// unhandled_cuda_error.
+  static Result<std::unique_ptr<NodeBoard>> create(cuda::Device& device, int rank, int ranks);
   /// On the others.
   static Result<std::unique_ptr<NodeBoard>> open(cuda::Device& device, int rank, int ranks,
                                                  const Offer& offer);

@@ -1,11 +1,13 @@
 #include "engine/gpu/plan_choice.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "model/gpu_paths.h"
+#include "plan/crossing.h"
 #include "plan/plan_program.h"
 
 namespace weft::engine {
@@ -21,20 +23,38 @@ struct Candidate {
   const char* name;
   bool exposes;
 };
-constexpr Candidate kCandidates[] = {{"one_hop", "one_hop_kernel", false}, {"direct", "direct_kernel", true}};
+constexpr Candidate kInside[] = {{"one_hop", "one_hop_kernel", false}, {"direct", "direct_kernel", true}};
+constexpr Candidate kAcross[] = {{"one_hop", "one_hop_proxy", false},
+                                 {"all_to_all", "all_to_all_proxy", true},
+                                 {"recursive_doubling", "recursive_doubling_proxy", false},
+                                 {"binomial", "binomial_proxy", false}};
+
+std::span<const Candidate> candidates_for(const KernelReach& reach) {
+  if (reach.layout.nodes() > 1) return kAcross;
+  return kInside;
+}
 
 /// One put to a rank is a whole message, or there are only puts to exposed memory.
 plan::Limits limits_of(const Candidate& candidate, const KernelReach& reach) {
-  const uint64_t eager = candidate.exposes ? 0 : reach.slot_bytes;
-  return {.eager_intra_bytes = eager, .eager_inter_bytes = eager, .slice_bytes = UINT64_MAX};
+  const bool across = reach.layout.nodes() > 1;
+  return {.eager_intra_bytes = candidate.exposes && !across ? 0 : reach.slot_bytes,
+          .eager_inter_bytes = reach.message_bytes,
+          .slice_bytes = UINT64_MAX};
 }
 
-Status check_reach(const Candidate& candidate, const plan::Request& request, const KernelReach& reach) {
-  if (!candidate.exposes) return {};
+bool exposes_buffers(const plan::Plan& plan) {
+  return std::any_of(plan.steps.begin(), plan.steps.end(), [](const plan::Step& step) {
+    return step.exposes == plan::Space::input || step.exposes == plan::Space::output;
+  });
+}
+
+Status check_reach(const std::vector<plan::Plan>& plans, const KernelReach& reach) {
+  if (std::none_of(plans.begin(), plans.end(), exposes_buffers)) return {};
+  const plan::Request& request = plans[0].request;
   if (reach.exposed_bytes == 0) return fail(Code::unsupported, "ranks do not reach each other's buffers");
-  for (int rank = 0; rank < reach.ranks; ++rank) {
+  for (int rank = 0; rank < reach.ranks(); ++rank) {
     const uint64_t longest =
-        std::max(input_bytes(request, reach.ranks, rank), output_bytes(request, reach.ranks, rank));
+        std::max(input_bytes(request, reach.ranks(), rank), output_bytes(request, reach.ranks(), rank));
     if (longest > reach.exposed_bytes)
       return fail(Code::unsupported, "a buffer has {} bytes, and ranks of several processes reach {} of it",
                   longest, reach.exposed_bytes);
@@ -45,11 +65,10 @@ Status check_reach(const Candidate& candidate, const plan::Request& request, con
 Result<std::vector<plan::Plan>> make_plans(const plan::Algorithm& algorithm, const plan::Request& request,
                                            bool scaled, const KernelReach& reach,
                                            const plan::Limits& limits) {
-  const topology::Layout layout = topology::Layout::blocks(1, reach.ranks);
-  WEFT_TRY(algorithm.fits(request, layout, limits));
+  WEFT_TRY(algorithm.fits(request, reach.layout, limits));
   std::vector<plan::Plan> plans;
-  for (int rank = 0; rank < reach.ranks; ++rank) {
-    plan::Plan plan = algorithm.make(request, layout, limits, rank);
+  for (int rank = 0; rank < reach.ranks(); ++rank) {
+    plan::Plan plan = algorithm.make(request, reach.layout, limits, rank);
     if (scaled) {
       auto with_scaled = plan::with_scaled_input(plan);
       if (!with_scaled) return with_scaled.status();
@@ -79,24 +98,32 @@ Result<uint32_t> blocks_of(const Candidate& candidate, const plan::Request& requ
 
 Result<KernelPlan> make(const Candidate& candidate, const plan::Request& request, bool scaled, int rank,
                         const KernelReach& reach, const model::Machine* machine) {
-  WEFT_TRY(check_reach(candidate, request, reach));
-  if (candidate.exposes) WEFT_TRY(model::exposed_kernel_fits(request, reach.ranks, machine != nullptr));
+  const bool across = reach.layout.nodes() > 1;
+  if (candidate.exposes && !across)
+    WEFT_TRY(model::exposed_kernel_fits(request, reach.ranks(), machine != nullptr));
   const plan::Algorithm* const algorithm = plan::find_algorithm(request.collective, candidate.algorithm);
   if (!algorithm) return fail(Code::unsupported, "{} has no such algorithm", name_of(request.collective));
   const plan::Limits limits = limits_of(candidate, reach);
   const auto plans = make_plans(*algorithm, request, scaled, reach, limits);
   if (!plans) return plans.status();
+  WEFT_TRY(check_reach(*plans, reach));
   const auto blocks = blocks_of(candidate, request, reach, *plans);
   if (!blocks) return blocks.status();
-  const auto program =
-      plan::make_program(*plans, rank, topology::Layout::blocks(1, reach.ranks), limits,
-                         {.blocks = *blocks, .slot_bytes = reach.slot_bytes, .scaled = scaled});
+  const auto program = plan::make_program(*plans, rank, reach.layout, limits,
+                                          {.blocks = *blocks,
+                                           .slot_bytes = reach.slot_bytes,
+                                           .proxy_slot_bytes = reach.proxy_bytes,
+                                           .scaled = scaled});
   if (!program) return program.status();
-  double predicted_us = 0;
-  if (machine)
-    predicted_us = candidate.exposes ? model::exposed_kernel_us(*machine, request, reach.ranks, *blocks)
-                                     : model::plan_kernel_us(*machine, request, reach.ranks);
-  return KernelPlan{candidate.name, candidate.algorithm, *program, predicted_us};
+  KernelPlan made{candidate.name, candidate.algorithm, *program, 0, {}};
+  if (across) made.crossing = crossing_part((*plans)[static_cast<size_t>(rank)], reach.layout, made.name);
+  if (!machine) return made;
+  auto us = across              ? model::proxy_kernel_us(*machine, *algorithm, request, reach.layout, limits)
+            : candidate.exposes ? model::exposed_kernel_us(*machine, request, reach.ranks(), *blocks)
+                                : model::plan_kernel_us(*machine, request, reach.ranks());
+  if (!us) return us.status();
+  made.predicted_us = *us;
+  return made;
 }
 
 }  // namespace
@@ -105,9 +132,11 @@ Result<KernelPlan> choose_kernel_plan(const plan::Request& request, bool scaled,
                                       const KernelReach& reach, const model::Machine* machine) {
   if (request.bytes() == 0 || request.uneven || plan::is_transfer(request.collective))
     return fail(Code::unsupported, "a plan kernel serves even collectives only");
+  if (reach.ranks() > static_cast<int>(cuda::kPlanRanks))
+    return fail(Code::unsupported, "a plan kernel serves at most {} ranks", cuda::kPlanRanks);
   Result<KernelPlan> best = fail(Code::unsupported, "a plan kernel has no plan for it");
   std::string reasons;
-  for (const Candidate& candidate : kCandidates) {
+  for (const Candidate& candidate : candidates_for(reach)) {
     Result<KernelPlan> made = make(candidate, request, scaled, rank, reach, machine);
     if (!made)
       reasons +=

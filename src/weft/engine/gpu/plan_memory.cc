@@ -83,6 +83,7 @@ Status PlanMemory::reach(int rank, const cuda::SharedMemory& offered) {
 }
 
 cuda::PlanPeer PlanMemory::peer(int rank, uint32_t set) const {
+  if (!of_rank_[static_cast<size_t>(rank)]) return {};
   std::byte* const control = of_rank_[static_cast<size_t>(rank)] + begin_of(set);
   return {control, {nullptr, nullptr, control + control_bytes(ranks_, set)}};
 }

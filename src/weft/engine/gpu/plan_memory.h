@@ -40,7 +40,7 @@ class PlanMemory {
   /// A kernel may still run when this has ended: everything stays for ever.
   void outlive() { outlives_ = true; }
 
-  /// A set of a rank, as kernels of this rank reach it.
+  /// A set of a rank, as kernels of this rank reach it; nothing of a rank that reach() was not told of.
   cuda::PlanPeer peer(int rank, uint32_t set) const;
   /// Memory in the own set 0 that peers reach, for a buffer that they do not reach.
   std::byte* staging(int space) const;

@@ -41,21 +41,29 @@ Word load(const Word& word) {
 static_assert(sizeof(cuda::PlanHost) <= offsetof(cuda::Device::Flags, done));
 
 Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
-                                                   int rank, int ranks) {
+                                                   const topology::Layout& layout, int rank,
+                                                   uint64_t message_bytes) {
+  const int ranks = layout.ranks();
   if (ranks > static_cast<int>(cuda::kPlanRanks))
     return fail(Code::unsupported, "a plan kernel serves at most {} ranks", cuda::kPlanRanks);
   WEFT_TRY(
       executor.device().why_no_memory_operations().in("a plan kernel waits in its stream for its peers"));
   auto memory = PlanMemory::create(executor, rank, ranks);
   if (!memory) return memory.status();
-  return create(executor, std::move(board), rank, ranks, memory.take(), 0);
+  auto path =
+      create(executor, std::move(board), rank, reach_of(layout, 0, false, message_bytes), memory.take(), 0);
+  if (!path || layout.nodes() == 1) return path;
+  auto proxy = Proxy::create(executor, ranks);
+  if (!proxy) return proxy.status();
+  (*path)->proxy_ = proxy.take();
+  return path;
 }
 
 Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
-                                                   int rank, int ranks, std::shared_ptr<PlanMemory> memory,
-                                                   uint32_t set) {
+                                                   int rank, KernelReach reach,
+                                                   std::shared_ptr<PlanMemory> memory, uint32_t set) {
   std::shared_ptr<PlanPath> path(
-      new PlanPath(executor, std::move(board), rank, ranks, std::move(memory), set));
+      new PlanPath(executor, std::move(board), rank, std::move(reach), std::move(memory), set));
   auto kernels = cuda::PlanKernels::of(executor.device());
   if (!kernels) return kernels.status();
   path->kernels_ = *kernels;
@@ -83,7 +91,8 @@ PlanPath::~PlanPath() {
 Result<PlanPath::Offer> PlanPath::offer() {
   auto control = memory_->offer();
   if (!control) return control.status();
-  return Offer{control->process, executor_.device().uuid(), kernels_->resident_blocks(), *control};
+  return Offer{control->process, executor_.device().uuid(), kernels_->resident_blocks(),
+               static_cast<uint32_t>(reach_.message_bytes), *control};
 }
 
 Result<uint32_t> PlanPath::most_blocks(std::span<const Offer> offers) {
@@ -109,27 +118,32 @@ Result<uint32_t> PlanPath::most_blocks(std::span<const Offer> offers) {
 Status PlanPath::connect(std::span<const Offer> offers) {
   const auto most = most_blocks(offers);
   if (!most) return most.status();
-  const auto all_alike = [&](const auto& alike) {
-    return std::all_of(offers.begin(), offers.end(), [&](const Offer& offer) { return alike(offer); });
-  };
-  one_process_ = all_alike([&](const Offer& offer) { return offer.process == offers[0].process; });
-  one_device_ = all_alike([&](const Offer& offer) {
-    return std::memcmp(&offer.device, &offers[0].device, sizeof offer.device) == 0;
-  });
-  reach_ = reach_of(ranks_, *most, one_process_);
-  for (size_t rank = 0; rank < offers.size(); ++rank)
-    WEFT_TRY(memory_->reach(static_cast<int>(rank), offers[rank].control));
+  const topology::Layout layout = reach_.layout;
+  one_process_ = one_device_ = true;
+  uint32_t message_bytes = UINT32_MAX;
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    const Offer& offer = offers[static_cast<size_t>(rank)];
+    const Offer& first = offers[static_cast<size_t>(layout.on_node(layout.node_of(rank)).front())];
+    one_process_ &= offer.process == first.process;
+    one_device_ &= std::memcmp(&offer.device, &first.device, sizeof offer.device) == 0;
+    message_bytes = std::min(message_bytes, offer.message_bytes);
+    if (layout.same_node(rank, rank_)) WEFT_TRY(memory_->reach(rank, offer.control));
+  }
+  reach_ = reach_of(layout, *most, one_process_, message_bytes);
   return {};
 }
 
 // ---- Plans
 
 // Ranks of several processes have a staging in set 0.
-KernelReach PlanPath::reach_of(int ranks, uint32_t blocks, bool one_process, uint32_t set) {
-  return {.ranks = ranks,
+KernelReach PlanPath::reach_of(const topology::Layout& layout, uint32_t blocks, bool one_process,
+                               uint64_t message_bytes, uint32_t set) {
+  return {.layout = layout,
           .blocks = blocks,
           .slot_bytes = PlanMemory::slot_bytes(set),
-          .scratch_bytes = PlanMemory::scratch_bytes(ranks, set),
+          .message_bytes = std::min<uint64_t>(message_bytes, Proxy::kSlotBytes),
+          .proxy_bytes = Proxy::kSlotBytes,
+          .scratch_bytes = PlanMemory::scratch_bytes(layout.ranks(), set),
           .exposed_bytes = one_process ? UINT32_MAX
                            : set == 0  ? PlanMemory::kStagingBytes
                                        : 0};
@@ -138,27 +152,29 @@ KernelReach PlanPath::reach_of(int ranks, uint32_t blocks, bool one_process, uin
 std::shared_ptr<StreamPath::Served> PlanPath::make(const plan::Request& request, bool scaled,
                                                    const Prices& prices) const {
   auto made = std::make_shared<Kernel>();
-  const char* name = "";
-  double predicted_us = 0;
-  made->why_not = [&]() -> Status {
-    if (!settings().algo.empty()) return fail(Code::unsupported, "WEFT_ALGO pins algorithms");
-    const auto chosen =
-        choose_kernel_plan(request, scaled, rank_, reach_, prices.known() ? &prices.machine : nullptr);
-    if (!chosen) return chosen.status();
-    name = chosen->name;
-    predicted_us = chosen->predicted_us;
-    made->program = chosen->program;
-    return model::plan_kernel_pays(predicted_us, prices.known() ? prices.steps_us : nullptr);
-  }();
+  if (!settings().algo.empty()) {
+    made->why_not = fail(Code::unsupported, "WEFT_ALGO pins algorithms");
+    return made;
+  }
+  const auto chosen =
+      choose_kernel_plan(request, scaled, rank_, reach_, prices.known() ? &prices.machine : nullptr);
+  made->why_not =
+      chosen ? model::plan_kernel_pays(chosen->predicted_us, prices.known() ? prices.steps_us : nullptr)
+             : chosen.status();
   if (!made->why_not.ok()) return made;
+  made->program = chosen->program;
   for (int i = 0; i < made->program.lane_begin[made->program.lanes]; ++i) {
     const cuda::Instruction& step = made->program.step[i];
-    if (step.action == cuda::PlanAction::wait) made->partners |= 1u << step.peer;
+    if (step.action == cuda::PlanAction::wait && !(step.flags & cuda::kCrosses))
+      made->partners |= 1u << step.peer;
     if (step.action == cuda::PlanAction::signal && (step.flags & cuda::kExposes))
       made->exposes[step.dst.space()] = true;
   }
-  made->tables = PlanTables::make(plan::Builder(name, request, ranks_, rank_).finish(),
-                                  topology::Layout::blocks(1, ranks_), 1, predicted_us);
+  made->tables = PlanTables::make(
+      proxy_ ? chosen->crossing : plan::Builder(chosen->name, request, reach_.ranks(), rank_).finish(),
+      reach_.layout, 1, chosen->predicted_us);
+  if (proxy_)
+    made->proxy_places = std::make_shared<ProxyPlaces>(proxy_places(made->tables->plan, made->program));
   return made;
 }
 
@@ -199,10 +215,12 @@ Result<uint64_t> PlanPath::arrive(const Operation& op, const std::shared_ptr<con
 void PlanPath::set_call(const StreamCall& stream_call) {
   const Call& call = stream_call.call;
   cuda::PlanCall& to = arguments_.call;
-  for (int rank = 0; rank < ranks_; ++rank) to.peer[rank] = memory_->peer(rank, set_);
+  for (int rank = 0; rank < reach_.ranks(); ++rank) to.peer[rank] = memory_->peer(rank, set_);
   to.peer[rank_].space[0] = const_cast<void*>(call.send);
   to.peer[rank_].space[1] = call.recv;
   to.host = host_;
+  to.proxy = proxy_ ? proxy_->memory() : nullptr;
+  to.proxy_slot_bytes = Proxy::kSlotBytes;
   to.timeout_ns = static_cast<uint64_t>((stream_call.timeout_s + kGraceSeconds) * 1e9);
   to.slot_bytes = PlanMemory::slot_bytes(set_);
   to.signature = stream_call.signature;
@@ -233,7 +251,8 @@ Status PlanPath::fetch_scalar(const Call& call) {
 Status PlanPath::expose(const Call& call, const Kernel& kernel, Staged (&staged)[2]) {
   cuda::PlanPeer& own = arguments_.call.peer[rank_];
   const plan::Request& request = kernel.request;
-  const uint64_t bytes[2] = {input_bytes(request, ranks_, rank_), output_bytes(request, ranks_, rank_)};
+  const uint64_t bytes[2] = {input_bytes(request, reach_.ranks(), rank_),
+                             output_bytes(request, reach_.ranks(), rank_)};
   for (int space = 0; space < 2; ++space) {
     if (!kernel.exposes[space]) continue;
     const auto reached = is_reached(own.space[space]);
@@ -291,6 +310,7 @@ Status PlanPath::launch(const StreamCall& stream_call, const Kernel& kernel) {
   const bool reduces = plan::reduces(call.collective);
   WEFT_TRY(kernels_->launch(stream, cuda::plan_kernel_name(reduces, call.type, call.op), arguments_));
   if (!is_captured()) ++launched_;
+  if (proxy_) proxy_->note_launched(launched_);
   copies_last_ = staged[1].staging != nullptr;
   return copies_last_ ? copy_in(stream, call.recv, staged[1].staging, staged[1].bytes) : Status();
 }
@@ -298,12 +318,12 @@ Status PlanPath::launch(const StreamCall& stream_call, const Kernel& kernel) {
 // ---- Graphs
 
 Result<std::shared_ptr<StreamPath>> PlanPath::for_capture(uint32_t number) {
-  if (number > PlanMemory::kCaptures) return std::shared_ptr<StreamPath>();
-  auto path = create(executor_, board_, rank_, ranks_, memory_, number);
+  if (proxy_ || number > PlanMemory::kCaptures) return std::shared_ptr<StreamPath>();
+  auto path = create(executor_, board_, rank_,
+                     reach_of(reach_.layout, reach_.blocks, one_process_, 0, number), memory_, number);
   if (!path) return path.status();
   (*path)->one_process_ = one_process_;
   (*path)->one_device_ = one_device_;
-  (*path)->reach_ = reach_of(ranks_, reach_.blocks, one_process_, number);
   return std::static_pointer_cast<StreamPath>(*path);
 }
 
@@ -318,6 +338,7 @@ void PlanPath::stop() { std::atomic_ref(host_->abort).store(1); }
 void PlanPath::outlive() {
   outlives_ = true;
   memory_->outlive();
+  if (proxy_) proxy_->outlive();
 }
 
 // ---- Operations under way

@@ -10,14 +10,16 @@
 // owner alone knows, and tells the staging's address in place of the buffer's. Ranks of several processes
 // reach the staging in the control memory, which bounds what they expose.
 //
-// A communicator has one if every rank asks for it (WEFT_CUDA_KERNEL), all are on one node and reach each
-// other's memory, ranks that share a device are threads of one process, and streams may wait on the
-// device, which has room for the kernels of all of them at once. Calls that it does not serve go step by
-// step.
+// A communicator has one if every rank asks for it (WEFT_CUDA_KERNEL), all reach the memory of their node's
+// ranks, ranks that share a device are threads of one process, and streams may wait on the device, which has
+// room for the kernels of all of them at once. Calls that it does not serve go step by step.
 //
-// A captured call is a kernel of the graph and nothing else. Each capture has a path of its own with a set
-// of control memory, so its launches match those of peers, whatever other calls do. The CPU is told of no
-// launch.
+// On several nodes the kernels of a node wait for each other as above, and for what comes from other nodes
+// they wait for the rank's proxy (proxy.h).
+//
+// On one node a captured call is a kernel of the graph and nothing else. Each capture has a path of its own
+// with a set of control memory, so its launches match those of peers, whatever other calls do. The CPU is
+// told of no launch.
 //
 // A rank that has failed notes it on the node's board, and peers whose operations end later fail too: they
 // may have read what the rank has overwritten since. A kernel that has begun may use memory of peers until it
@@ -38,6 +40,7 @@
 #include "engine/gpu/node_board.h"
 #include "engine/gpu/plan_choice.h"
 #include "engine/gpu/plan_memory.h"
+#include "engine/gpu/proxy.h"
 #include "engine/gpu/stream_path.h"
 
 namespace weft::engine {
@@ -49,6 +52,7 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
     uint64_t process = 0;  // as in SharedMemory
     cuda::Uuid device{};
     uint32_t resident_blocks = 0;  // of its device; 0: the rank has no kernels
+    uint32_t message_bytes = 0;    // the longest to another node
     cuda::SharedMemory control;
   };
   /// The most blocks of a kernel, of all lanes, from the offers of all ranks: every rank cuts its calls
@@ -56,16 +60,19 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   /// unsupported, with the reason.
   static Result<uint32_t> most_blocks(std::span<const Offer> offers);
 
-  /// What kernels of so many blocks can do, where ranks are of one process or of several.
-  static KernelReach reach_of(int ranks, uint32_t blocks, bool one_process, uint32_t set = 0);
+  /// What kernels of so many blocks can do, where the ranks of a node are of one process or of several.
+  /// `message_bytes`: the longest message between nodes.
+  static KernelReach reach_of(const topology::Layout& layout, uint32_t blocks, bool one_process,
+                              uint64_t message_bytes, uint32_t set = 0);
 
-  /// Of rank `rank` of `ranks`. Errors: unsupported, unhandled_cuda_error, out_of_memory.
+  /// Of rank `rank`. Errors: unsupported, unhandled_cuda_error, out_of_memory.
   static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
-                                                  int rank, int ranks);
+                                                  const topology::Layout& layout, int rank,
+                                                  uint64_t message_bytes);
   ~PlanPath() override;
 
   Result<Offer> offer();
-  /// Reaches the memory of all ranks, whose offers these are. Errors: unsupported, with the reason.
+  /// Reaches the memory of the node's ranks. `offers` are those of all. Errors: unsupported, with the reason.
   Status connect(std::span<const Offer> offers);
   /// No rank will launch a kernel, since one of them cannot: the control memory can be used again.
   void withdraw() { memory_->withdraw(); }
@@ -79,6 +86,7 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   /// Every block of a kernel under way leaves.
   void let_go(uint64_t epoch) override;
   bool is_drained() override;
+  Proxy* proxy() const override { return proxy_.get(); }
 
   Result<std::shared_ptr<StreamPath>> for_capture(uint32_t number) override;
   Status capture(const StreamCall& call, const std::shared_ptr<const Served>& served) override;
@@ -88,17 +96,17 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   void outlive() override;
 
  private:
-  PlanPath(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board, int rank, int ranks,
+  PlanPath(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board, int rank, KernelReach reach,
            std::shared_ptr<PlanMemory> memory, uint32_t set)
       : executor_(executor),
         board_(std::move(board)),
         rank_(rank),
-        ranks_(ranks),
         memory_(std::move(memory)),
-        set_(set) {}
+        set_(set),
+        reach_(std::move(reach)) {}
   static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
-                                                  int rank, int ranks, std::shared_ptr<PlanMemory> memory,
-                                                  uint32_t set);
+                                                  int rank, KernelReach reach,
+                                                  std::shared_ptr<PlanMemory> memory, uint32_t set);
   bool is_captured() const { return set_ > 0; }
   struct Kernel final : Served {
     cuda::PlanProgram program;
@@ -122,14 +130,15 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
 
   DeviceExecutor& executor_;
   const std::shared_ptr<NodeBoard> board_;
-  const int rank_, ranks_;
+  const int rank_;
   const std::shared_ptr<PlanMemory> memory_;
   const uint32_t set_;  // of the memory
   const cuda::PlanKernels* kernels_ = nullptr;
   cuda::Device::Flags* words_ = nullptr;  // hold *host_
   cuda::PlanHost* host_ = nullptr;
   KernelReach reach_;
-  bool one_process_ = false, one_device_ = false;  // all ranks are of
+  std::unique_ptr<Proxy> proxy_;                   // null: all ranks are on one node
+  bool one_process_ = false, one_device_ = false;  // all ranks of a node are of
   cuda::Block staging_[2];                         // of input and output, in one process
   bool outlives_ = false;                          // a kernel may still run
   bool copies_last_ = false;                       // behind the last kernel, from a staging

@@ -3,7 +3,9 @@
 // for words in pinned memory: whether the stream has come to an operation, and has done it.
 //
 // Which calls a path serves is decided by what all ranks know alike. Calls that it does not serve go step by
-// step. An operation on a path has an empty plan. It starts and ends when the stream has done it.
+// step. An operation on a path has an empty plan. It starts and ends when the stream has done it. Where the
+// path has a proxy (proxy.h), the plan has the steps between nodes. The operation then starts when the stream
+// has come to it.
 //
 // Operations of one path are numbered: their *epochs*.
 //
@@ -26,6 +28,8 @@
 namespace weft::engine {
 
 struct Operation;
+class Proxy;
+struct ProxyPlaces;
 
 class StreamPath {
  public:
@@ -41,8 +45,9 @@ class StreamPath {
     plan::Request request;
     bool scaled = false;                       // of a pre-multiplied sum
     Status why_not;                            // ok: they are served
-    std::shared_ptr<const PlanTables> tables;  // of an operation without steps
-    uint32_t partners = 0;                     // ranks that it cannot end without, a bit each
+    std::shared_ptr<const PlanTables> tables;  // of an operation without steps, or with those between nodes
+    std::shared_ptr<const ProxyPlaces> proxy_places;  // null: nothing crosses nodes
+    uint32_t partners = 0;  // ranks of the node that it cannot end without, a bit each
     virtual ~Served() = default;
   };
   /// What a decision rests on, the same on all ranks.
@@ -80,6 +85,8 @@ class StreamPath {
   virtual void let_go(uint64_t epoch) = 0;
   /// Whether the stream has passed by everything that let_go() was told of; makes it do so.
   virtual bool is_drained() { return true; }
+  /// What its operations exchange with other nodes; null: all ranks are on one node.
+  virtual Proxy* proxy() const { return nullptr; }
 
   // ---- Graphs
 

@@ -2,6 +2,7 @@
 
 #include "engine/gpu/device_run.h"
 #include "engine/gpu/device_steps.h"
+#include "engine/gpu/proxy_steps.h"
 #include "engine/run/host_steps.h"
 
 namespace weft::engine {
@@ -62,10 +63,23 @@ Result<bool> advance_on_device(const RunEnvironment& environment, Operation& op,
   return moved;
 }
 
+// What crosses nodes, beside a kernel that does the rest.
+Result<bool> advance_proxy(const RunEnvironment& environment, Operation& op) {
+  const Result<bool> moved = run_lanes<ProxySteps>(environment, op);
+  op.progress.may_move = true;  // the kernel's flags move it, too
+  if (!moved || op.health.unreachable) return moved;
+  if (op.progress.puts_started == op.tables->puts)
+    op.device->on_path().path->proxy()->note_sent(op.device->on_path().epoch);
+  if (op.progress.complete())
+    if (Status concluded = op.device->conclude(); !concluded) return concluded;
+  return moved;
+}
+
 }  // namespace
 
 Result<bool> advance(const RunEnvironment& environment, Operation& op) {
   const bool moved = op.progress.reap_puts(*op.tables);
+  if (op.device && op.device->on_path().has_proxy()) return advance_proxy(environment, op);
   if (op.device) return advance_on_device(environment, op, moved);
   const Result<bool> ran = run_lanes<HostSteps>(environment, op);
   if (!ran || !moved) return ran;

@@ -1,10 +1,11 @@
 // The step loop: does the steps of one lane of a plan, in order, as far as they can go now. It never blocks:
 // a step that has to wait leaves its lane where it is, and the next call tries that step again.
 //
-// What a step does is the business of a table of step operations. There are three tables:
+// What a step does is the business of a table of step operations. There are four tables:
 //
 //   HostSteps    host memory (host_steps.h)
 //   DeviceSteps  GPU memory, by copy engines and kernels (gpu/device_steps.h)
+//   ProxySteps   between nodes, where one kernel does what is inside a node (gpu/proxy_steps.h)
 //   FastSteps    short messages inside a node, on the fast path (fast_steps.h)
 //
 // A new kind of step is one more operation here and in each table, and more elsewhere:

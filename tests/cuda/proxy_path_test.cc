@@ -1,0 +1,459 @@
+// Collectives of several nodes as one kernel for each rank, whose proxy moves what crosses nodes, on the fake
+// driver. Nodes are pretended.
+#include <barrier>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "api/processes.h"
+#include "api/ranks.h"
+#include "cuda/collective_calls.h"
+#include "cuda/graphs.h"
+#include "cuda/plan_path.h"
+#include "engine/gpu/proxy.h"
+
+namespace weft::testing::proxy_path_test {
+namespace {
+
+using collective_calls::call;
+using collective_calls::given;
+using collective_calls::kCollectives;
+using collective_calls::Values;
+
+constexpr size_t kCount = 16;     // floats: 64 bytes
+constexpr size_t kLong = 20'000;  // more than goes to another node at once
+
+void on_device(weftConfig_t& config) { config.device = 0; }
+void on_device_for_a_second(weftConfig_t& config) {
+  config.device = 0;
+  config.timeoutSeconds = 1;
+}
+
+// ---- Results
+
+const std::vector<Nodes> kClusters{
+    blocks(2, 1), blocks(2, 2), blocks(2, 4), blocks(3, 1), {"a", "b", "a", "b", "a"}};
+
+/// Every collective, in a row and without waiting in between, on two streams.
+TEST(ProxyPath, ShortCollectivesAreOneKernelForEachRank) {
+  WEFT_NEED_PLAN_PATH();
+  for (const Nodes& nodes : kClusters)
+    run_ranks(
+        nodes,
+        [](Rank& me) {
+          const DeviceStream streams[2];
+          std::vector<std::unique_ptr<DeviceArray<float>>> arrays;
+          std::vector<Values> expected;
+          for (int round = 0; round < 3 * kCollectives; ++round) {
+            const size_t count = round % 3 == 0 ? kCount : 1 + static_cast<size_t>(round) * 37;
+            for (int side = 0; side < 2; ++side)
+              arrays.push_back(std::make_unique<DeviceArray<float>>(count * static_cast<size_t>(me.size)));
+            expected.push_back(call(round % kCollectives, round % 3 == 1, count, round, me,
+                                    *arrays[arrays.size() - 2], *arrays.back(),
+                                    streams[round / 5 % 2].weft()));
+            EXPECT_EQ(algorithm_of(me.comm), "one_hop_proxy") << round;
+          }
+          for (const DeviceStream& stream : streams) stream.synchronize();
+          for (size_t i = 0; i < expected.size(); ++i) {
+            Values got = arrays[2 * i + 1]->get();
+            got.resize(expected[i].size());
+            ASSERT_EQ(got, expected[i]) << "call " << i << ", " << me.size << " ranks";
+          }
+        },
+        on_device);
+}
+
+/// Ranks as processes do not reach the buffers of their node's ranks: those are staged.
+TEST(ProxyPathDeathTest, RanksAsProcessesAreRight) {
+  constexpr int kNoDevice = 77;
+  const std::vector<int> statuses = run_processes(blocks(2, 2), [](Rank& me) {
+    if (!cuda::driver() || *cuda::Device::count() < 4) return kNoDevice;
+    if (!settings().cuda_kernel || cuda::plan_kernel_image().empty()) return kNoDevice;
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.device = me.rank;
+    weftComm_t comm;
+    if (weftCommSplit(me.comm, 0, me.rank, &comm, &config) != weftSuccess) return 2;
+    const Rank with_device{me.rank, me.size, comm};
+    const DeviceStream stream(me.rank);
+    for (int round = 0; round < 2 * kCollectives; ++round) {
+      const int which = round % kCollectives;
+      const size_t count = which == 0 && round > 0 ? kLong : kCount;
+      DeviceArray<float> send(4 * count, me.rank), recv(4 * count, me.rank);
+      const Values expected =
+          call(which, round % 3 == 1, count, round, with_device, send, recv, stream.weft());
+      if (algorithm_of(comm) != (count == kLong ? "all_to_all_proxy" : "one_hop_proxy")) return 3;
+      stream.synchronize();
+      Values got = recv.get();
+      got.resize(expected.size());
+      if (got != expected) return 4;
+    }
+    if (::testing::Test::HasFailure()) return 5;
+    return weftCommDestroy(comm) || weftCommDestroy(me.comm) ? 6 : 0;
+  });
+  if (exited_with(statuses[0], kNoDevice)) GTEST_SKIP() << "no four CUDA devices, or no plan kernels";
+  for (const int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
+}
+
+/// Longer ones: inside a node kernels read each other's buffers, and blocks go to other nodes.
+TEST(ProxyPath, LongerCollectivesAreHierarchicalAndTheLongestGoStepByStep) {
+  WEFT_NEED_PLAN_PATH();
+  for (const Nodes& nodes : {blocks(2, 2), blocks(2, 4)})
+    run_ranks(
+        nodes,
+        [](Rank& me) {
+          const DeviceStream stream;
+          for (int round = 0; round < 6; ++round) {
+            const size_t count = round % 3 == 2 ? 1 << 20 : kLong;
+            DeviceArray<float> send(count), recv(count);
+            const Values sum = call(0, round % 2 == 1, count, round, me, send, recv, stream.weft());
+            EXPECT_EQ(algorithm_of(me.comm) == "all_to_all_proxy", count == kLong) << algorithm_of(me.comm);
+            stream.synchronize();
+            ASSERT_EQ(recv.get(), sum) << round;
+          }
+        },
+        on_device);
+}
+
+/// Of floats in strict order, and of averages: as a communicator of host memory has them.
+TEST(ProxyPath, StrictSumsHaveTheHostsBits) {
+  WEFT_NEED_PLAN_PATH();
+  constexpr size_t kFloats = 1001;
+  const auto inputs = [](const Rank& me) {
+    Values v(kFloats);
+    std::mt19937 random(static_cast<unsigned>(me.rank + 7));
+    for (float& x : v) x = static_cast<float>(random() % 100'000) / 7.0f - 5'000;
+    return v;
+  };
+  for (const weftRedOp_t op : {weftSum, weftAvg}) {
+    std::vector<Values> of_host(4), of_kernel(4);
+    run_ranks(
+        blocks(2, 2),
+        [&](Rank& me) {
+          const Values send = inputs(me);
+          Values& recv = of_host[static_cast<size_t>(me.rank)];
+          recv.resize(kFloats);
+          WEFT_OK(weftAllReduce(send.data(), recv.data(), kFloats, weftFloat, op, me.comm, nullptr));
+        },
+        [](weftConfig_t& config) { config.strict = 1; });
+    run_ranks(
+        blocks(2, 2),
+        [&](Rank& me) {
+          const DeviceStream stream;
+          const DeviceArray<float> send(inputs(me)), recv(kFloats);
+          WEFT_OK(weftAllReduce(send.data(), recv.data(), kFloats, weftFloat, op, me.comm, stream.weft()));
+          EXPECT_EQ(algorithm_of(me.comm), "one_hop_proxy");
+          stream.synchronize();
+          of_kernel[static_cast<size_t>(me.rank)] = recv.get();
+        },
+        [](weftConfig_t& config) {
+          config.device = 0;
+          config.strict = 1;
+        });
+    EXPECT_EQ(of_host, of_kernel);
+  }
+}
+
+/// A root that runs ahead writes its outgoing slots again only when they have been sent.
+TEST(ProxyPath, ARootMayRunAhead) {
+  WEFT_NEED_PLAN_PATH();
+  constexpr size_t kCalls = 60;
+  run_ranks(
+      blocks(2, 2),
+      [](Rank& me) {
+        const DeviceStream stream;
+        HeldStream held(stream);
+        if (me.rank == 0) held.let_go();
+        DeviceArray<float> send(kCalls * kCount), recv(kCalls * kCount);
+        send.set(given(me.rank, kCalls * kCount, 0));
+        for (size_t i = 0; i < kCalls; ++i)
+          WEFT_OK(weftBroadcast(send.data() + i * kCount, recv.data() + i * kCount, kCount, weftFloat, 0,
+                                me.comm, stream.weft()));
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        held.let_go();
+        stream.synchronize();
+        EXPECT_EQ(recv.get(), given(0, kCalls * kCount, 0));
+      },
+      on_device);
+}
+
+TEST(ProxyPath, AGroupOfTwoCommunicatorsAndTransfersIsRight) {
+  WEFT_NEED_PLAN_PATH();
+  run_ranks(
+      blocks(2, 2),
+      [&](Rank& me) {
+        const DeviceStream a, b;
+        weftComm_t other;
+        WEFT_OK(weftCommSplit(me.comm, 0, me.size - me.rank, &other, nullptr));
+        DeviceArray<float> send(Values(kCount, 1)), sum(kCount), all(4 * kCount), from(kCount);
+        WEFT_OK(weftGroupStart());
+        WEFT_OK(weftAllReduce(send.data(), sum.data(), kCount, weftFloat, weftSum, me.comm, a.weft()));
+        WEFT_OK(weftAllGather(send.data(), all.data(), kCount, weftFloat, other, b.weft()));
+        WEFT_OK(weftGroupEnd());
+        WEFT_OK(weftGroupStart());
+        WEFT_OK(weftSend(sum.data(), kCount, weftFloat, (me.rank + 1) % 4, me.comm, a.weft()));
+        WEFT_OK(weftRecv(from.data(), kCount, weftFloat, (me.rank + 3) % 4, me.comm, a.weft()));
+        WEFT_OK(weftGroupEnd());
+        a.synchronize();
+        b.synchronize();
+        EXPECT_EQ(sum.get(), Values(kCount, 4));
+        EXPECT_EQ(from.get(), Values(kCount, 4));
+        EXPECT_EQ(all.get(), Values(4 * kCount, 1));
+        WEFT_OK(weftCommDestroy(other));
+      },
+      on_device);
+}
+
+/// A graph has no proxy: no CPU hears of a launch.
+TEST(ProxyPath, CapturedCallsGoStepByStep) {
+  WEFT_NEED_PLAN_PATH();
+  WEFT_NEED_GRAPHS();
+  run_ranks(
+      blocks(2, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> send(Values(kCount, 1)), recv(kCount);
+        Graph graph(stream);
+        WEFT_OK(weftAllReduce(send.data(), recv.data(), kCount, weftFloat, weftSum, me.comm, stream.weft()));
+        ASSERT_EQ(graph.end(), cuda::kSuccess);
+        for (int launch = 1; launch < 4; ++launch) {
+          send.set(Values(kCount, static_cast<float>(launch)));
+          graph.launch(stream);
+          stream.synchronize();
+          ASSERT_EQ(recv.get(), Values(kCount, static_cast<float>(4 * launch)));
+        }
+      },
+      on_device);
+}
+
+// ---- What a call costs
+
+/// Of the caller: one launch, and before it the argument checks. Of the progress thread: nothing but to ask
+/// the device each 100 ms whether it works, and a message for each put.
+TEST(ProxyPath, ACallIsOneLaunchAndAtMostFourMoreCalls) {
+  WEFT_NEED_PLAN_PATH();
+  WEFT_NEED_FAKE(fake);
+  constexpr uint64_t kCalls = 10, kOfQuestions = 3 * 4 * 8;
+  for (const int per_node : {1, 2, 4})
+    for (int which = 0; which < 4; ++which) {
+      const int ranks = 2 * per_node;
+      std::barrier all(ranks);
+      run_ranks(
+          blocks(2, per_node),
+          [&](Rank& me) {
+            (void)driver().context_push((*cuda::Device::open(0))->context());  // as a program has it
+            const DeviceStream stream;
+            DeviceArray<float> send(kCount * static_cast<size_t>(ranks)),
+                recv(kCount * static_cast<size_t>(ranks));
+            (void)call(which, false, kCount, 0, me, send, recv, stream.weft());
+            stream.synchronize();
+            const float* const from = send.data();
+            all.arrive_and_wait();
+            const uint64_t launches = fake.calls("cuLaunchKernel"), progress = fake.calls_of(1).work;
+            weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
+            WEFT_OK(weftCommGetStats(me.comm, &stats));
+            const uint64_t messages = stats.interMessages;
+            all.arrive_and_wait();
+            uint64_t least = UINT64_MAX;
+            for (uint64_t i = 0; i < kCalls; ++i) {
+              const uint64_t before = fake.calls_of(0).work;
+              if (which == 0)
+                WEFT_OK(weftAllReduce(from, recv.data(), kCount, weftFloat, weftSum, me.comm, stream.weft()));
+              else if (which == 1)
+                WEFT_OK(weftAllGather(from, recv.data(), kCount, weftFloat, me.comm, stream.weft()));
+              else if (which == 2)
+                WEFT_OK(
+                    weftReduceScatter(from, recv.data(), kCount, weftFloat, weftSum, me.comm, stream.weft()));
+              else WEFT_OK(weftBroadcast(from, recv.data(), kCount, weftFloat, 0, me.comm, stream.weft()));
+              least = std::min(least, fake.calls_of(0).work - before);
+              stream.synchronize();
+            }
+            EXPECT_LE(least, 5u) << which;
+            all.arrive_and_wait();
+            if (me.rank == 0) {
+              EXPECT_EQ(fake.calls("cuLaunchKernel") - launches, kCalls * static_cast<uint64_t>(ranks));
+              EXPECT_LE(fake.calls_of(1).work - progress, kOfQuestions);
+            }
+            WEFT_OK(weftCommGetStats(me.comm, &stats));
+            const uint64_t of_a_call = which == 3 && me.rank != 0 ? 0 : static_cast<uint64_t>(per_node);
+            EXPECT_EQ(stats.interMessages - messages, kCalls * of_a_call);
+            all.arrive_and_wait();
+          },
+          on_device);
+    }
+}
+
+// ---- Words
+
+// Slots were written again before an earlier operation had sent them.
+TEST(ProxyPath, OperationsThatSendInAnotherOrderFreeTheirSlotsInOrder) {
+  WEFT_NEED_DEVICE();
+  const auto executor = engine::DeviceExecutor::open(0).take();
+  const cuda::Scope scope(executor->device());
+  {
+    const auto proxy = engine::Proxy::create(*executor, 2).take();
+    const uint64_t& sent = proxy->memory()->sent;
+    for (const uint64_t epoch : {1, 2, 3}) proxy->note_launched(epoch);
+    proxy->note_sent(2);
+    EXPECT_EQ(sent, 0u);
+    proxy->note_sent(1);
+    EXPECT_EQ(sent, 2u);
+    proxy->note_sent(1);
+    proxy->note_sent(3);
+    EXPECT_EQ(sent, 3u);
+  }
+}
+
+// ---- Failures
+
+struct ProxyPathFailures : ::testing::TestWithParam<size_t> {};
+INSTANTIATE_TEST_SUITE_P(ProxyPath, ProxyPathFailures, ::testing::Values(kCount, kLong),
+                         [](const auto& info) { return info.param == kCount ? "one_hop" : "all_to_all"; });
+
+TEST_P(ProxyPathFailures, ARankOfAnotherNodeThatDoesNotCallIsNamedAndTheStreamGoesOn) {
+  WEFT_NEED_PLAN_PATH();
+  const size_t count = GetParam();
+  std::barrier all(4);
+  run_ranks(
+      blocks(2, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> data(Values(count, 1));
+        const auto call = [&] {
+          return weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream.weft());
+        };
+        WEFT_OK(call());
+        stream.synchronize();
+        all.arrive_and_wait();
+        if (me.rank != 3) {
+          WEFT_OK(call());
+          stream.synchronize();  // the kernel has left
+          EXPECT_NE(async_failure_of(me.comm), weftSuccess);
+          EXPECT_NE(call(), weftSuccess);
+          const std::string why = weftGetLastError(me.comm);
+          EXPECT_NE(why.find("not finished after 1 s: rank 3 has not arrived"), std::string::npos) << why;
+        }
+        all.arrive_and_wait();
+        (void)weftCommAbort(me.comm);
+        me.comm = nullptr;
+      },
+      on_device_for_a_second);
+}
+
+TEST_P(ProxyPathFailures, ARankOfAnotherNodeWhoseStreamDoesNotComeIsNamed) {
+  WEFT_NEED_PLAN_PATH();
+  const size_t count = GetParam();
+  std::barrier both(2);
+  run_ranks(
+      blocks(2, 1),
+      [&](Rank& me) {
+        const DeviceStream stream, late;
+        DeviceArray<float> data(Values(count, 1));
+        HeldStream held(late);
+        WEFT_OK(weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm,
+                              (me.rank == 0 ? stream : late).weft()));
+        if (me.rank == 0) {
+          EXPECT_EQ(async_failure_of(me.comm), weftTimeout);
+          const std::string why = weftGetLastError(me.comm);
+          EXPECT_NE(why.find("every rank has called it, but nothing has come from rank 1 on another node"),
+                    std::string::npos)
+              << why;
+        }
+        both.arrive_and_wait();
+        (void)weftCommAbort(me.comm);
+        me.comm = nullptr;
+        held.let_go();
+        stream.synchronize();
+        late.synchronize();
+      },
+      on_device_for_a_second);
+}
+
+TEST_P(ProxyPathFailures, AnAbortLetsTheStreamGoOn) {
+  WEFT_NEED_PLAN_PATH();
+  const size_t count = GetParam();
+  std::barrier all(4), callers(3);
+  run_ranks(
+      blocks(2, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> data(Values(count, 1));
+        if (me.rank != 3) {
+          WEFT_OK(weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream.weft()));
+          const StreamMark end(stream);
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          EXPECT_FALSE(end.reached());
+          callers.arrive_and_wait();
+          if (me.rank == 0) {
+            EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+          } else {
+            EXPECT_NE(async_failure_of(me.comm), weftSuccess);
+          }
+          EXPECT_TRUE(eventually([&] { return end.reached(); }));
+          if (me.rank == 0) me.comm = nullptr;
+        }
+        all.arrive_and_wait();
+        if (me.comm) (void)weftCommAbort(me.comm);
+        me.comm = nullptr;
+      },
+      on_device);
+}
+
+TEST(ProxyPath, RanksThatCallSomethingElseAreToldWhat) {
+  WEFT_NEED_PLAN_PATH();
+  for (const size_t other : {kCount - 1, kLong, size_t{1} << 20}) {
+    std::barrier all(4);
+    run_ranks(
+        blocks(2, 2),
+        [&](Rank& me) {
+          const DeviceStream stream;
+          const size_t count = me.rank == 3 ? other : kCount;
+          DeviceArray<float> data(Values(count, 1));
+          (void)weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream.weft());
+          EXPECT_NE(async_failure_of(me.comm), weftSuccess);
+          const std::string sentence = weftGetLastError(me.comm);
+          EXPECT_NE(sentence.find(fmt::format("of {} float", other)), std::string::npos) << sentence;
+          EXPECT_NE(sentence.find(fmt::format("of {} float", kCount)), std::string::npos) << sentence;
+          all.arrive_and_wait();
+          (void)weftCommAbort(me.comm);
+          me.comm = nullptr;
+        },
+        on_device_for_a_second);
+  }
+}
+
+/// The kernels of the others leave, and their ranks say who is dead.
+TEST(ProxyPathDeathTest, APeerThatDiesOnAnotherNodeIsNamed) {
+  constexpr int kNoDevice = 77;
+  const std::vector<int> statuses = run_processes(blocks(2, 1), [](Rank& me) {
+    if (!cuda::driver() || *cuda::Device::count() < 2) return kNoDevice;
+    if (!settings().cuda_kernel || cuda::plan_kernel_image().empty()) return kNoDevice;
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.device = me.rank;
+    weftComm_t comm;
+    if (weftCommSplit(me.comm, 0, me.rank, &comm, &config) != weftSuccess) return 2;
+    const DeviceStream stream(me.rank);
+    const DeviceArray<float> data(Values(kCount, 1), me.rank);
+    const auto call = [&] {
+      return weftAllReduce(data.data(), data.data(), kCount, weftFloat, weftSum, comm, stream.weft());
+    };
+    if (call() != weftSuccess) return 3;
+    stream.synchronize();
+    if (data.get() != Values(kCount, 2)) return 4;
+    if (algorithm_of(comm) != "one_hop_proxy") return 5;
+    if (me.rank == 1) raise(SIGKILL);
+    if (call() != weftSuccess) return 6;
+    stream.synchronize();  // the kernel has left
+    if (async_failure_of(comm) == weftSuccess) return 7;
+    const std::string why = weftGetLastError(comm);
+    if (why.find("rank 1") == std::string::npos) {
+      fprintf(stderr, "%s\n", why.c_str());
+      return 8;
+    }
+    return 0;
+  });
+  if (exited_with(statuses[0], kNoDevice)) GTEST_SKIP() << "no two CUDA devices, or no plan kernels";
+  EXPECT_TRUE(exited_with(statuses[0], 0)) << statuses[0];
+}
+
+}  // namespace
+}  // namespace weft::testing::proxy_path_test
