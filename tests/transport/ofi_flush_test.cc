@@ -39,6 +39,37 @@ TEST_P(OfiPair, WhatARankHasSentBeforeItLeavesArrives) {
   EXPECT_EQ(arrived, row) << (b_sink_.losses.empty() ? "" : b_sink_.losses[0].second.message());
 }
 
+// An acknowledgement of puts found nobody, and what the leaving rank's kernel still had to send was dropped.
+TEST_P(OfiPair, WhatARankHasPutBeforeItLeavesArrives) {
+  if (GetParam() == "efa") GTEST_SKIP() << "EFA has no connections that an acknowledgement could break";
+  options_.sequence_bits = 4;  // the peer acknowledges four puts at once
+  open();
+  constexpr uint32_t kPuts = 7;
+  std::vector<char> source(256 << 10, 'x'), window(source.size());
+  uint32_t arrived = 0;
+  b_sink_.on_place = [&](int, const Envelope&) { return window.data(); };
+  b_sink_.on_arrived = [&](int, const Envelope& e, const void*) { arrived += e.bytes > 0; };
+  const Result<RemoteBuffer> target = b_->expose(window.data(), window.size());
+  ASSERT_TRUE(target.ok());
+  ASSERT_TRUE(until([&] { return *a_->send(1, envelope_of(0, 0), nullptr) == Progress::accepted; }));
+  set_socket_buffers(SO_RCVBUF, 64 << 10);
+  std::atomic<bool> gone{false};
+  std::thread leaves([&] {
+    std::vector<Completion> done(kPuts);
+    for (uint32_t i = 0; i < kPuts; ++i)
+      EXPECT_TRUE(
+          put_all(*a_, a_sink_, 1, envelope_of(i, source.size()), source.data(), *target, 0, &done[i]));
+    EXPECT_TRUE(poll_until(*a_, a_sink_, [&] { return std::ranges::all_of(done, &Completion::done); }));
+    EXPECT_TRUE(a_->flush(Deadline::in_seconds(kPatienceS)).ok());
+    a_.reset();
+    gone = true;
+  });
+  usleep(100'000);  // a rank that waits for nobody has left by now, and its kernel has most of the puts
+  EXPECT_TRUE(poll_until(*b_, b_sink_, [&] { return gone && arrived == kPuts; }));
+  leaves.join();
+  EXPECT_EQ(arrived, kPuts);
+}
+
 // Providers over TCP reported a message as sent that they kept in a buffer of their own. Nobody emptied the
 // buffer until the sender called again, and a sender that left took its messages with it.
 TEST_P(OfiPair, AMessageThatIsFlushedNeedsNoPollOfItsSender) {
