@@ -291,15 +291,30 @@ std::vector<std::string> providers_under_test() {
   return providers;
 }
 
-int busy_sockets(uint64_t bytes) {
-  int busy = 0;
+namespace {
+
+/// The TCP sockets of this process, with what the kernel tells of them.
+std::vector<std::pair<int, tcp_info>> own_sockets() {
+  std::vector<std::pair<int, tcp_info>> sockets;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     tcp_info info{};
     socklen_t size = sizeof info;
     const int fd = std::stoi(entry.path().filename().string());
-    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0) busy += info.tcpi_bytes_acked > bytes;
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0) sockets.emplace_back(fd, info);
   }
-  return busy;
+  return sockets;
+}
+
+}  // namespace
+
+int busy_sockets(uint64_t bytes) {
+  return static_cast<int>(
+      std::ranges::count_if(own_sockets(), [=](const auto& s) { return s.second.tcpi_bytes_acked > bytes; }));
+}
+
+void set_socket_buffers(int option, int bytes) {
+  for (const auto& [fd, info] : own_sockets())
+    (void)::setsockopt(fd, SOL_SOCKET, option, &bytes, sizeof bytes);
 }
 
 }  // namespace weft::transport::ofi_test

@@ -129,6 +129,8 @@ inline OfiOptions named(const std::string& provider) {
 
 /// Sockets of this process that have sent more than so many bytes, which their peers have.
 int busy_sockets(uint64_t bytes);
+/// Sets SO_SNDBUF or SO_RCVBUF of all TCP sockets of this process; 1 is the least that the kernel allows.
+void set_socket_buffers(int option, int bytes);
 
 /// Whether libfabric offers the provider here.
 bool is_offered(const std::string& provider);

@@ -11,17 +11,10 @@
 #include <memory>
 #include <thread>
 
-#include "transport/ofi.h"
-#include "transport/ofi_ranks.h"
+#include "transport/ofi_pair.h"
 
 namespace weft::transport::ofi_test {
 namespace {
-
-Envelope envelope_of(uint32_t op, size_t bytes) {
-  Envelope e;
-  e.op = op, e.bytes = static_cast<uint32_t>(bytes);
-  return e;
-}
 
 size_t resident_bytes() {
   std::ifstream numbers("/proc/self/statm");
@@ -29,50 +22,6 @@ size_t resident_bytes() {
   numbers >> pages >> resident;
   return resident * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
-
-/// Two ranks of this process over each provider under test, polled by hand.
-class OfiPair : public ::testing::TestWithParam<std::string> {
- protected:
-  void SetUp() override {
-    if (!is_offered(GetParam())) GTEST_SKIP() << "libfabric offers no " << GetParam() << " here";
-    options_.provider = GetParam();
-  }
-  void open() {
-    auto pair = introduced(2, options_);
-    ASSERT_TRUE(pair.ok()) << pair.status().message();
-    a_ = std::move((*pair)[0]), b_ = std::move((*pair)[1]);
-  }
-  /// Polls both until `over`.
-  ::testing::AssertionResult until(const std::function<bool()>& over) {
-    const Deadline deadline = Deadline::in_seconds(kPatienceS);
-    while (!over()) {
-      Result<int> at_a = a_->poll(a_sink_), at_b = b_->poll(b_sink_);
-      if (!at_a || !at_b)
-        return ::testing::AssertionFailure() << at_a.status().message() << at_b.status().message();
-      if (deadline.passed()) return ::testing::AssertionFailure() << "nothing happens any more";
-    }
-    return ::testing::AssertionSuccess();
-  }
-  Result<Progress> put(const std::vector<char>& source, const RemoteBuffer& target, uint32_t op,
-                       Completion* done) {
-    return a_->put(1, envelope_of(op, source.size()), source.data(), source.size(), target, 0, done);
-  }
-
-  /// The same, polling both while there is no room.
-  ::testing::AssertionResult put_both(const std::vector<char>& source, const RemoteBuffer& target,
-                                      uint32_t op, Completion* done) {
-    Result<Progress> outcome = Progress::busy;
-    auto result = until([&] {
-      outcome = put(source, target, op, done);
-      return !outcome || *outcome == Progress::accepted;
-    });
-    return outcome ? result : ::testing::AssertionFailure() << outcome.status().message();
-  }
-
-  OfiOptions options_;
-  std::unique_ptr<OfiTransport> a_, b_;
-  FunctionSink a_sink_, b_sink_;
-};
 
 TEST_P(OfiPair, LargePutsComeWhole) {
   for (bool messages_only : {false, true}) {
@@ -339,33 +288,6 @@ TEST_P(OfiPair, PutsGoOnWhileMessagesWait) {
   for (uint32_t i = 0; i < kPuts; ++i) ASSERT_TRUE(put_both(source, *target, i, &done[i]));
   EXPECT_TRUE(until([&] { return puts == kPuts; }));
   EXPECT_EQ(messages, sent);
-}
-
-// The acknowledgement found nobody, and what had come together with that was taken for a lost peer's.
-TEST_P(OfiPair, WhatARankHasSentBeforeItLeavesArrives) {
-  options_.message_credit = 1 << 20;
-  open();
-  const std::vector<char> payload(4000, 'x');
-  const uint32_t row = (1 << 20) / static_cast<uint32_t>(ofi::message_cost(payload.size()));
-  uint32_t sent = 0, arrived = 0;
-  b_sink_.on_arrived = [&](int, const Envelope&, const void*) { ++arrived; };
-  const auto send = [&] {
-    Result<Progress> outcome = a_->send(1, envelope_of(sent, payload.size()), payload.data());
-    EXPECT_TRUE(outcome.ok()) << outcome.status().message();
-    sent += outcome && *outcome == Progress::accepted;
-  };
-  ASSERT_TRUE(until([&] { return send(), sent > 0; }));  // they know each other
-  std::atomic<bool> gone{false};
-  std::thread leaves([&] {
-    EXPECT_TRUE(poll_until(*a_, a_sink_, [&] { return sent == row || (send(), sent == row); }));
-    EXPECT_TRUE(a_->flush(Deadline::in_seconds(kPatienceS)).ok());
-    a_.reset();
-    gone = true;
-  });
-  usleep(100'000);
-  EXPECT_TRUE(poll_until(*b_, b_sink_, [&] { return gone && (arrived == row || !b_sink_.losses.empty()); }));
-  leaves.join();
-  EXPECT_EQ(arrived, row) << (b_sink_.losses.empty() ? "" : b_sink_.losses[0].second.message());
 }
 
 TEST_P(OfiPair, ASmallWindowOfPutsIsEnough) {

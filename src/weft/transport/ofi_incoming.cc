@@ -145,18 +145,20 @@ void Incoming::finished(int from, IncomingPut& put) {
 }
 
 bool Incoming::owes_puts(const Peer& peer) const {
-  return peer.incoming.first() - peer.acknowledged >= std::max<uint64_t>(1, immediate_.window() / 4);
+  return peer.incoming.first() - peer.acknowledged >= puts_per_acknowledgement();
 }
 
 bool Incoming::owes_messages(const Peer& peer) const {
   return credit_ > 0 && peer.messages_here - peer.acknowledged_messages >= credit_ / 2;
 }
 
-// The other end's owes_messages().
+// The other end's owes_messages() and owes_puts().
 bool Incoming::awaits_acknowledgement() const {
-  return std::ranges::any_of(peers_.all(), [](const Peer& peer) {
+  return std::ranges::any_of(peers_.all(), [this](const Peer& peer) {
     const uint64_t on_their_way = peer.messages_sent - peer.messages_taken;
-    return peer.lost.ok() && on_their_way > 0 && on_their_way >= peer.message_credit / 2;
+    const bool of_messages = on_their_way > 0 && on_their_way >= peer.message_credit / 2;
+    const bool of_puts = peer.puts_started - peer.puts_received >= puts_per_acknowledgement();
+    return peer.lost.ok() && (of_messages || of_puts);
   });
 }
 

@@ -4,6 +4,7 @@
 // Thread safety: none; as the transport's.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -43,7 +44,7 @@ class Incoming {
   /// Sends the acknowledgements that are due, as far as there is room.
   void acknowledge_due(Sink& sink);
   bool owes_acknowledgement() const { return !due_.empty(); }
-  /// Whether a peer is going to acknowledge messages.
+  /// Whether a peer is going to acknowledge messages or puts.
   bool awaits_acknowledgement() const;
 
   /// Whether the peer may be in the middle of writing a put of `comm` that it began before the last poll().
@@ -68,6 +69,7 @@ class Incoming {
                     size_t bytes);
   void arrived_whole(Sink& sink, int from, IncomingPut& put);
   void finished(int from, IncomingPut& put);
+  uint64_t puts_per_acknowledgement() const { return std::max<uint64_t>(1, immediate_.window() / 4); }
   bool owes_puts(const Peer& peer) const;
   bool owes_messages(const Peer& peer) const;
   void acknowledge_later(int rank);

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <stdlib.h>
 
 #include <array>
 
@@ -38,8 +39,18 @@ class FaultHandlers {
   std::array<struct sigaction, kFaults.size()> found_;
 };
 
+/// Has providers over TCP hand each message to the kernel before they report it as sent. A message that does
+/// not fit into a socket would otherwise wait in a buffer of the provider, which only a later poll empties,
+/// and which is dropped with the endpoint. Providers read these variables when libfabric is first used in the
+/// process; values that the user has set stay.
+void turn_off_staging() {
+  for (const char* const variable : {"FI_NET_STAGING_SBUF_SIZE", "FI_TCP_STAGING_SBUF_SIZE"})
+    setenv(variable, "0", 0);
+}
+
 Result<Library*> open() {
   const FaultHandlers kept;
+  turn_off_staging();
   void* const file = dlopen(kFile, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!file) return fail(Code::unsupported, "libfabric cannot be loaded: {}", dlerror());
   static Library l;
