@@ -3,11 +3,12 @@
 // planned and as measured, and, of CPUs, where the time of the steps went. No GPU has run it so far.
 //
 //   loom_step --tokens 64 --batch 4 --threads 1 --precision fp32 --steps 5
-//   loom_step --gpu 0 --tokens 1024 --batch 64 --precision bf16 --steps 30
+//   loom_step --gpu 0 --tokens 1024 --batch 64 --precision bf16 --steps 30 --kernels
 //
 // Steps are told in wall time and in the processor time of the whole process, which other work on the machine
-// inflates less. The first step touches memory for the first time: leave it out. perf/train_compare.py starts
-// this beside PyTorch.
+// inflates less. With --kernels one more step follows, whose kernels are timed: a line of JSON for each
+// kernel and kind of instruction, the longest first. The first step touches memory for the first time: leave
+// it out. perf/train_compare.py starts this beside PyTorch.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -30,6 +31,7 @@ struct Options {
   int64_t tokens = 64, batch = 4, layers = 12, width = 768, heads = 12, vocabulary = 50257, context = 1024;
   int threads = 1, steps = 5, microbatches = 1, gpu = -1;
   double dropout = 0;
+  bool kernels = false;
   std::string precision = "fp32";
 };
 
@@ -124,6 +126,26 @@ void print_sums(const Options& o, const engine::Engine& engine, std::vector<doub
              formula, engine.memory_bytes() >> 20);
 }
 
+engine::StepSettings settings_of(int step) {
+  engine::StepSettings settings;
+  settings.step = static_cast<uint32_t>(step);
+  settings.optimizer.learning_rate = 3e-4f;
+  settings.optimizer.weight_decay = 0.1f;
+  settings.clip_norm = 1;
+  return settings;
+}
+
+/// What one more step's kernels take, on a GPU.
+Status print_kernels(engine::Engine& engine, int step) {
+  const Result<std::vector<cuda::KernelTime>> times = engine.timed_step(settings_of(step));
+  LOOM_TRY(times.status());
+  for (const cuda::KernelTime& time : *times)
+    fmt::print(R"({{"instruction": "{}", "kernel": "{}", "calls": {}, "kernel_ms": {:.4f}}})"
+               "\n",
+               time.section, time.name, time.calls, time.ms);
+  return {};
+}
+
 Status measure(const Options& o) {
   const program::Job job = job_of(o);
   LOOM_TRY(job.check());
@@ -142,13 +164,8 @@ Status measure(const Options& o) {
   train::MeanBreakdown mean;
   std::vector<double> ms;
   for (int step = 0; step < o.steps; ++step) {
-    engine::StepSettings settings;
-    settings.step = static_cast<uint32_t>(step);
-    settings.optimizer.learning_rate = 3e-4f;
-    settings.optimizer.weight_decay = 0.1f;
-    settings.clip_norm = 1;
     const double before = processor_ms();
-    const Result<engine::StepResult> done = engine.step(settings);
+    const Result<engine::StepResult> done = engine.step(settings_of(step));
     const double spent = processor_ms() - before;
     LOOM_TRY(done.status());
     ms.push_back(done->seconds * 1e3);
@@ -173,6 +190,7 @@ Status measure(const Options& o) {
     for (const auto& [name, us] : mean.mean().parts()) fmt::print(R"(, "{}_ms": {:.1f})", name, us * 1e-3);
   }
   fmt::print("}}\n");
+  if (o.kernels) return print_kernels(engine, o.steps);
   return {};
 }
 
@@ -194,6 +212,7 @@ int main(int argc, char** argv) {
   app.add_option("--precision", o.precision, "fp32, bf16 or fp16 (fp32)")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   app.add_option("--gpu", o.gpu, "number of the GPU; -1: on CPUs (-1)")->check(CLI::Range(-1, 1023));
+  app.add_flag("--kernels", o.kernels, "times the kernels of one more step, on a GPU");
   CLI11_PARSE(app, argc, argv);
   const Status status = measure(o);
   if (!status.ok()) fmt::print(stderr, "loom_step: {}\n", status.message());

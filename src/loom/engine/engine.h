@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "device/cuda/kernel_times.h"
 #include "engine/groups.h"
 #include "engine/where.h"
 #include "format/flat_shards.h"
@@ -142,6 +143,10 @@ class Engine {
   /// When the loss or the norm is not finite nothing is changed: an fp16 job says that it has skipped the
   /// step, others fail. Errors: not_finite, communication_error.
   virtual Result<StepResult> step(const StepSettings& settings) = 0;
+  /// A step whose kernels and products are timed, by kind of instruction: where a GPU's time goes. It takes a
+  /// little longer than others. What lanes move is not in it. Errors: step()'s; unsupported on CPUs, of whose
+  /// instructions timeline() knows.
+  virtual Result<std::vector<cuda::KernelTime>> timed_step(const StepSettings& settings) = 0;
   /// Mean loss over the global batch, without dropout and without gradients.
   virtual Result<double> evaluate() = 0;
   /// Of a classification's last evaluation: sequences of the global batch whose likeliest class is the

@@ -218,6 +218,7 @@ Status Executor<T>::run_all(Run& run) {
 
 template <typename T>
 Status Executor<T>::execute(Run& run, const Instruction& instruction) {
+  device_->enter(program::op_name(instruction.op));
   switch (instruction.op) {
     case Op::forward:
     case Op::recompute:
@@ -415,6 +416,18 @@ Result<StepResult> Executor<T>::step(const StepSettings& settings) {
   run.progress.settings = &settings;
   LOOM_TRY(this->run(run));
   return run.progress.result;
+}
+
+template <typename T>
+Result<std::vector<cuda::KernelTime>> Executor<T>::timed_step(const StepSettings& settings) {
+  if (!device_->on_gpu())
+    return fail(Code::unsupported, "kernels are timed on a GPU; a step on CPUs has a timeline");
+  device_->time_kernels(true);
+  const Status made = step(settings).status();
+  Result<std::vector<cuda::KernelTime>> times =
+      made.ok() ? device_->take_times() : Result<std::vector<cuda::KernelTime>>(made);
+  device_->time_kernels(false);
+  return times;
 }
 
 template <typename T>

@@ -37,6 +37,7 @@ class Executor final : public Engine {
   std::span<int32_t> tokens(int index) override { return batches_.tokens(index); }
   std::span<int32_t> targets(int index) override { return batches_.targets(index); }
   Result<StepResult> step(const StepSettings& settings) override;
+  Result<std::vector<cuda::KernelTime>> timed_step(const StepSettings& settings) override;
   Result<double> evaluate() override;
   Result<std::vector<float>> logits(int64_t row) override;
 

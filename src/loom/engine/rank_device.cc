@@ -23,6 +23,7 @@ RankDevice::RankDevice(int threads) : workers_(threads) {}
 RankDevice::~RankDevice() {
   transfer_.reset();
   if (queue_ != nullptr) (void)queue_->drain();  // what failed was said before
+  times_.reset();
   gpu_.reset();
   queue_.reset();
 }
@@ -84,6 +85,12 @@ Status RankDevice::adopt(const std::string& choices) {
 Status RankDevice::end_preparing() {
   if (on_gpu()) gpu_->compute->end_preparing();
   return queue_->drain();
+}
+
+void RankDevice::time_kernels(bool on) {
+  if (on) times_ = std::make_unique<cuda::KernelTimes>(static_cast<cuda::Queue&>(*queue_));
+  gpu_->compute->time_with(on ? times_.get() : nullptr);
+  if (!on) times_.reset();
 }
 
 int64_t RankDevice::memory_bytes() const {

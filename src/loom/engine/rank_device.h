@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/workers.h"
+#include "device/cuda/kernel_times.h"
 #include "device/cuda/operators.h"
 #include "device/transfer.h"
 #include "engine/where.h"
@@ -46,6 +47,15 @@ class RankDevice {
   /// Waits for what was queued. From now on nothing is loaded or allocated. Errors: the queue's.
   Status end_preparing();
 
+  /// On a GPU, all that operators queue is timed from now on, or no longer.
+  void time_kernels(bool on);
+  /// What comes from now on is part of this, where kernels are timed.
+  void enter(const char* section) {
+    if (times_ != nullptr) times_->enter(section);
+  }
+  /// Of what was timed since the last call. Waits for it.
+  Result<std::vector<cuda::KernelTime>> take_times() { return times_->take(); }
+
   /// Bytes of its memory besides the arena: scratch memory of operators.
   int64_t memory_bytes() const;
 
@@ -59,6 +69,7 @@ class RankDevice {
   std::unique_ptr<device::Queue> queue_;
   std::unique_ptr<device::Transfer> transfer_;
   std::unique_ptr<Gpu> gpu_;
+  std::unique_ptr<cuda::KernelTimes> times_;
 };
 
 }  // namespace loom::engine

@@ -69,6 +69,9 @@ void fake_cuda_hold_stream(void* stream, int held);
 
 // ---- Races
 
+/// The `number`th wait of a stream for an event from now on is left out, of all streams; 0: none is.
+void fake_cuda_leave_out_wait(uint64_t number);
+
 /// From now on (1) it is followed which work of streams comes after which, and what memory it uses.
 void fake_cuda_follow_races(int on);
 /// A sentence about the first two pieces of work that used the same memory, one of them writing, neither of

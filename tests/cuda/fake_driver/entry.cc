@@ -32,13 +32,17 @@ uint32_t* word_for_stream(DevicePointer address, int ordinal) {
 }
 Piece write_to(uint32_t* word, uint32_t value) {
   return [word, value] {
+    note_word_written(word);
     std::atomic_ref(*word).store(value, std::memory_order_release);
     return true;
   };
 }
 Piece wait_for(uint32_t* word, uint32_t value) {
   return [word, value] {
-    return static_cast<int32_t>(std::atomic_ref(*word).load(std::memory_order_acquire) - value) >= 0;
+    if (static_cast<int32_t>(std::atomic_ref(*word).load(std::memory_order_acquire) - value) < 0)
+      return false;
+    note_word_seen(word);
+    return true;
   };
 }
 
@@ -270,8 +274,10 @@ FAKE_API int cuMemcpyAsync(DevicePointer to, DevicePointer from, size_t bytes, S
   if (!target.bytes || !source.bytes) return kInvalidValue;
   if (pageable)
     if (const int forbidden = forbidden_in_capture(stream)) return forbidden;
-  note_accesses(stream, "a copy", {{to, bytes, true}, {from, bytes, false}});
-  const int failed = submit(stream, [=] { std::memmove(target.bytes, source.bytes, bytes); });
+  const int failed = submit(stream, [=] {
+    note_accesses("a copy", {{to, bytes, true}, {from, bytes, false}});
+    std::memmove(target.bytes, source.bytes, bytes);
+  });
   if (pageable && !failed) {
     (void)world.enter("pageable copy");
     stream->synchronize();
@@ -461,7 +467,7 @@ FAKE_API int cuEventQuery(EventHandle* event) {
   if (is_captured(event)) return kCapturedEvent;
   if (const int error = World::instance().context(event->ordinal)->asynchronous_error.load()) return error;
   if (event->reached->load() == event->recorded.load()) {
-    host_waited_for(event);
+    host_waited_for(event->reached.get(), event->recorded.load());
     return kSuccess;
   }
   ThreadCalls::mine().asked_in_vain();
@@ -479,6 +485,7 @@ FAKE_API int cuEventDestroy_v2(EventHandle* event) {
 FAKE_API void fake_cuda_fail_after(const char* function, int calls, int error) {
   World::instance().fail_after(function, calls, error);
 }
+FAKE_API void fake_cuda_leave_out_wait(uint64_t number) { World::instance().until_left_out.store(number); }
 FAKE_API void fake_cuda_break(int ordinal, int error) {
   World::instance().context(ordinal)->asynchronous_error.store(error);
 }

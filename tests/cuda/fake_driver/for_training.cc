@@ -37,10 +37,10 @@ FAKE_API int cuMemsetD8Async(DevicePointer to, unsigned char value, size_t bytes
   std::byte* const target =
       bytes_for_kernel(reinterpret_cast<void*>(static_cast<uintptr_t>(to)), bytes, context->ordinal);
   if (!target) return kInvalidValue;
-  note_accesses(stream, "a fill", {{to, bytes, true}});
   const auto keep = World::instance().find(to);  // until then
   return submit(stream, [=] {
     (void)keep;
+    note_accesses("a fill", {{to, bytes, true}});
     std::memset(target, value, bytes);
   });
 }
@@ -50,7 +50,7 @@ FAKE_API int cuEventSynchronize(EventHandle* event) {
   if (is_captured(event)) return kCapturedEvent;
   const auto& error = World::instance().context(event->ordinal)->asynchronous_error;
   while (error.load() == 0 && event->reached->load() != event->recorded.load()) usleep(20);
-  host_waited_for(event);
+  host_waited_for(event->reached.get(), event->recorded.load());
   return error.load();
 }
 FAKE_API int cuEventElapsedTime(float* milliseconds, EventHandle* begin, EventHandle* end) {

@@ -1,15 +1,23 @@
 // The fake driver's kernels: the arithmetic of reduce.cu, every thread of a launch one after the other.
+#include "cuda/fake_driver/races.h"
 #include "cuda/fake_driver/world.h"
 #include "device/cuda/reduce_range.h"
 
 namespace fake {
 namespace {
 
+DevicePointer address_of(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
 /// Whether all memory of a reduction is there; its addresses then are.
 bool resolve(ReduceArguments& arguments, size_t element_bytes, int ordinal) {
   const size_t bytes = arguments.count * element_bytes;
+  if (arguments.sources > kMaxSources) return false;
+  std::vector<Access> accesses{{address_of(arguments.out), bytes, true}};
+  for (uint32_t s = 0; s < arguments.sources; ++s)
+    accesses.push_back({address_of(arguments.source[s]), bytes, false});
+  note_accesses("a reduction", accesses);
   arguments.out = bytes_for_kernel(arguments.out, bytes, ordinal);
-  if (!arguments.out || arguments.sources > kMaxSources) return false;
+  if (!arguments.out) return false;
   for (uint32_t s = 0; s < arguments.sources; ++s) {
     arguments.source[s] = bytes_for_kernel(arguments.source[s], bytes, ordinal);
     if (!arguments.source[s]) return false;
@@ -35,6 +43,8 @@ template <typename Type>
 void scale(const void* passed, int ordinal, uint64_t threads) {
   ScaleArguments arguments = *static_cast<const ScaleArguments*>(passed);
   const size_t bytes = arguments.count * sizeof(typename Type::Storage);
+  note_accesses("a scaling",
+                {{address_of(arguments.out), bytes, true}, {address_of(arguments.in), bytes, false}});
   arguments.out = bytes_for_kernel(arguments.out, bytes, ordinal);
   arguments.in = bytes_for_kernel(arguments.in, bytes, ordinal);
   if (!arguments.out || !arguments.in) return illegal_address(ordinal);

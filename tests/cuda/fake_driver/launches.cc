@@ -62,10 +62,10 @@ int launch_added(StreamHandle* stream, const FakeCudaKernel& kernel, std::vector
   for_pointers(kernel, arguments.data(), [&](void*& pointer, uint64_t bytes, bool written) {
     accesses.push_back({reinterpret_cast<uintptr_t>(pointer), bytes, written});
   });
-  note_accesses(stream, std::string("kernel ") + kernel.name, accesses);
   const int ordinal = stream->ordinal;
   return submit(stream, Piece([=, &kernel] {
                   if (World::instance().kernels_held.load()) return false;
+                  note_accesses(std::string("kernel ") + kernel.name, accesses);
                   std::vector<uint64_t> own = arguments;
                   bool reached = true;
                   for_pointers(kernel, own.data(), [&](void*& pointer, uint64_t bytes, bool) {
@@ -187,9 +187,9 @@ FAKE_API int fake_cuda_submit(void* handle, const char* name, const FakeCudaAcce
   for (int i = 0; i < count; ++i)
     noted.push_back(
         {reinterpret_cast<uintptr_t>(accesses[i].address), accesses[i].bytes, accesses[i].written != 0});
-  note_accesses(stream, name, noted);
   const int ordinal = stream->ordinal;
-  return submit(stream, [=] {
+  return submit(stream, [=, name = std::string(name)] {
+    note_accesses(name, noted);
     std::vector<void*> bytes;
     for (const Access& access : noted) {
       bytes.push_back(bytes_for_kernel(reinterpret_cast<void*>(static_cast<uintptr_t>(access.address)),

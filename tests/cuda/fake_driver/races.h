@@ -1,11 +1,20 @@
 // Races between streams: work that uses the same memory, where one writes and neither comes after the other.
 // Which work comes after which is followed by vector clocks (Lamport, 1978; Mattern, 1989): of streams, of
-// events, of the host's threads. So a missing wait is found whatever the timing. Off unless
-// fake_cuda_follow_races() turned it on; it knows nothing of stream memory operations, graphs and IPC.
+// events, of words that streams write and wait for, and of the host. So a missing wait is found although the
+// work happens to be done in the right order. Off unless fake_cuda_follow_races() turned it on.
+//
+// Work is looked at when it is done, for what a stream waits for is known then. The host has one clock: what
+// one thread has seen the end of, another one may have been told. It counts as seen by the host at once that
+// a stream has written a word, and a stream that waits for a word comes after all that the host has seen by
+// then: the host's own reads and writes are not followed. So threads and words order too much rather than too
+// little, and what is reported is a race.
+//
+// Graphs, launched, are work of one piece. It knows nothing of the kernels of whole collectives and of IPC.
 //
 // Thread safety: every function.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,13 +28,24 @@ struct Access {
   bool written;
 };
 
-/// The next piece of a stream's work, which uses this memory.
-void note_accesses(StreamHandle* stream, const std::string& name, const std::vector<Access>& accesses);
-void note_record(EventHandle* event, StreamHandle* stream);
-void note_wait(EventHandle* event, StreamHandle* stream);
-/// The calling thread has seen the end of all work of a stream, or an event's moment.
+/// What the calling thread queues now comes after this.
+HostMoment host_moment();
+/// The calling thread is a stream's and begins a piece of its work, which was queued then. All below that is
+/// said by a stream's thread belongs to that piece.
+void begin_piece(StreamHandle* stream, const HostMoment& queued);
+
+/// The piece uses this memory.
+void note_accesses(const std::string& name, const std::vector<Access>& accesses);
+/// It is the `serial`th record of an event, by whose `reached` it is known, or a wait for that.
+void note_record(const void* reached, uint64_t serial);
+void note_wait(const void* reached, uint64_t serial);
+/// It writes a word, or has seen the value that it waits for.
+void note_word_written(const uint32_t* word);
+void note_word_seen(const uint32_t* word);
+
+/// The host has seen the end of all work of a stream, or an event's moment.
 void host_waited_for(StreamHandle* stream);
-void host_waited_for(EventHandle* event);
+void host_waited_for(const void* reached, uint64_t serial);
 /// Memory was given back.
 void forget_accesses(uintptr_t address, size_t bytes);
 

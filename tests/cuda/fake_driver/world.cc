@@ -82,15 +82,15 @@ void World::pause() {
 }
 
 // A stream may be destroyed meanwhile.
-void World::synchronize_for(const char* function) {
-  if (!synchronizing_frees) return;
-  constexpr int kLooks = 200'000, kBetween_us = 100;  // far longer than any test's work takes
+bool World::wait_for_streams(bool but_held) {
+  constexpr int kLooks = 200'000, kBetween_us = 100;
   std::map<StreamHandle*, uint64_t> until;
   for (int look = 0; look < kLooks; ++look) {
     {
       const std::lock_guard guard(mutex);
       if (look == 0)
         for (StreamHandle* stream : streams) {
+          if (but_held && held_streams.contains(stream)) continue;
           const std::lock_guard stream_guard(stream->mutex);
           until[stream] = stream->queued;
         }
@@ -101,9 +101,14 @@ void World::synchronize_for(const char* function) {
         return stream->done >= queued || stream->queued < queued;
       });
     }
-    if (until.empty()) return;
+    if (until.empty()) return true;
     usleep(kBetween_us);
   }
+  return false;
+}
+
+void World::synchronize_for(const char* function) {
+  if (!synchronizing_frees || wait_for_streams(false)) return;
   std::fprintf(stderr, "the fake driver: %s waits for a stream that never comes to its end\n", function);
   std::abort();
 }
@@ -223,6 +228,7 @@ int World::unpin(void* memory, bool allocated) {
   const std::lock_guard guard(mutex);
   auto found = pinned_.find(reinterpret_cast<uintptr_t>(memory));
   if (found == pinned_.end() || found->second.allocated != allocated) return kHostMemoryNotRegistered;
+  forget_accesses(found->first, found->second.bytes);
   pinned_.erase(found);
   return kSuccess;
 }
@@ -266,6 +272,13 @@ void illegal_address(int ordinal) {
 
 // ---- Calls
 
+bool World::leaves_out_wait() {
+  uint64_t left = until_left_out.load();
+  while (left > 0 && !until_left_out.compare_exchange_weak(left, left - 1)) {
+  }
+  return left == 1;
+}
+
 int World::enter(const char* function) {
   ThreadCalls::mine().count(function);
   std::unique_lock lock(mutex);
@@ -307,7 +320,7 @@ namespace weft::device::cuda {
 
 void StreamHandle::push(fake::Piece piece) {
   const std::lock_guard guard(mutex);
-  work.push_back(std::move(piece));
+  work.push_back({std::move(piece), fake::host_moment()});
   ++queued;
   changed.notify_all();
   if (thread.joinable()) return;
@@ -316,14 +329,15 @@ void StreamHandle::push(fake::Piece piece) {
     while (true) {
       changed.wait(lock, [this] { return closing || !work.empty(); });
       if (work.empty()) return;
-      const fake::Piece next = std::move(work.front());
+      const fake::QueuedPiece next = std::move(work.front());
       work.pop_front();
       lock.unlock();
       while (fake::World::instance().is_held(this)) usleep(100);
       fake::World::instance().pause();
       // After an error of the device nothing runs on it any more.
       const auto& broken = fake::World::instance().context(ordinal)->asynchronous_error;
-      while (broken.load() == 0 && !next()) usleep(20);
+      fake::begin_piece(this, next.queued);
+      while (broken.load() == 0 && !next.run()) usleep(20);
       lock.lock();
       ++done;
       changed.notify_all();

@@ -78,6 +78,19 @@ struct Allocation {
   ~Allocation();
 };
 
+/// How much of each stream's work comes before; see races.h.
+using Clock = std::map<const void*, uint64_t>;
+/// When work was queued: what the host had seen by then, and the place among all that was queued. Without a
+/// clock where races are not followed.
+struct HostMoment {
+  std::shared_ptr<const Clock> clock;
+  uint64_t number = 0;
+};
+struct QueuedPiece {
+  Piece run;
+  HostMoment queued;
+};
+
 struct Pinned {
   size_t bytes;
   bool allocated;  // by cuMemHostAlloc
@@ -97,7 +110,7 @@ struct StreamHandle {
   int ordinal = 0;
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<fake::Piece> work;
+  std::deque<fake::QueuedPiece> work;
   uint64_t queued = 0, done = 0;
   std::shared_ptr<fake::Capture> capture;  // that is under way on it, and after which nodes it is
   std::vector<size_t> frontier;
@@ -141,6 +154,9 @@ class World {
   unsigned delay_us;
   std::atomic<bool> initialized{false}, kernels_held{false};
   std::atomic<unsigned> largest_grid{0};
+  std::atomic<uint64_t> until_left_out{0};  // waits for events, the last of which is left out; 0: none is
+
+  bool leaves_out_wait();
 
   ContextHandle* context(int ordinal) { return contexts_[static_cast<size_t>(ordinal)].get(); }
   StreamHandle* default_stream(int ordinal);
@@ -168,6 +184,9 @@ class World {
   void block(const char* function, bool blocked);
   uint64_t calls(const char* function);
   void pause();  // a little while
+  /// Returns when every stream has done what is in it now, or after a time in which any test's work is done:
+  /// false. `but_held`: not of streams that are held.
+  bool wait_for_streams(bool but_held);
   /// Where frees synchronize: returns when every stream has done what is in it now.
   void synchronize_for(const char* function);
 

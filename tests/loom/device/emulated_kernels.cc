@@ -5,6 +5,8 @@
 
 namespace loom::testing {
 
-void add_emulated_kernels(unsigned seed) { add_emulated_kernels_by(FakeDriver().add_kernel, seed); }
+void add_emulated_kernels(unsigned seed) {
+  if (const FakeDriver driver; driver.is_fake()) add_emulated_kernels_by(driver.add_kernel, seed);
+}
 
 }  // namespace loom::testing

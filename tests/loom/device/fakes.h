@@ -1,4 +1,6 @@
 // The fakes that these tests run on, and what they can be told beyond the interfaces that they stand in for.
+// Tests that tell them nothing run on a GPU as well, where WEFT_CUDA_LIBRARY names NVIDIA's driver: it knows
+// nothing of races.
 #pragma once
 
 #include <dlfcn.h>
@@ -14,7 +16,7 @@
 
 namespace loom::testing {
 
-/// The fake driver's controls (cuda/fake_driver/control.h).
+/// The fake driver's controls (cuda/fake_driver/control.h), all null with another driver.
 struct FakeDriver {
   decltype(&fake_cuda_fail_after) fail_after = nullptr;
   decltype(&fake_cuda_bytes_behind) bytes_behind = nullptr;
@@ -22,26 +24,32 @@ struct FakeDriver {
   decltype(&fake_cuda_break) break_device = nullptr;
   decltype(&fake_cuda_add_kernel) add_kernel = nullptr;
   decltype(&fake_cuda_hold_stream) hold_stream = nullptr;
-  decltype(&fake_cuda_follow_races) follow_races = nullptr;
-  decltype(&fake_cuda_take_race) take_race = nullptr;
+  decltype(&fake_cuda_leave_out_wait) leave_out_wait = nullptr;
 
   FakeDriver() {
     (void)cuda::driver();  // loads it
     void* const library = dlopen(std::getenv("WEFT_CUDA_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
     if (library == nullptr) std::abort();
+    is_fake_ = dlsym(library, "fake_cuda_calls") != nullptr;
+    if (!is_fake_) return;
     find(library, "fake_cuda_fail_after", fail_after);
     find(library, "fake_cuda_bytes_behind", bytes_behind);
     find(library, "fake_cuda_calls", calls);
     find(library, "fake_cuda_break", break_device);
     find(library, "fake_cuda_add_kernel", add_kernel);
     find(library, "fake_cuda_hold_stream", hold_stream);
-    find(library, "fake_cuda_follow_races", follow_races);
-    find(library, "fake_cuda_take_race", take_race);
+    find(library, "fake_cuda_leave_out_wait", leave_out_wait);
+    find(library, "fake_cuda_follow_races", follow_races_);
+    find(library, "fake_cuda_take_race", take_race_);
+  }
+  bool is_fake() const { return is_fake_; }
+  void follow_races(int on) const {
+    if (is_fake_) follow_races_(on);
   }
   /// The sentence of the first race since it was asked last, "" if there was none.
   std::string race() const {
-    char text[512];
-    take_race(text, sizeof text);
+    char text[512] = "";
+    if (is_fake_) take_race_(text, sizeof text);
     return text;
   }
 
@@ -51,6 +59,10 @@ struct FakeDriver {
     into = reinterpret_cast<Function>(dlsym(library, name));
     if (into == nullptr) std::abort();
   }
+
+  bool is_fake_ = false;
+  decltype(&fake_cuda_follow_races) follow_races_ = nullptr;
+  decltype(&fake_cuda_take_race) take_race_ = nullptr;
 };
 
 /// The device of a test, and one queue of it. Races between streams fail the test, unless it takes them.

@@ -19,10 +19,12 @@ class OnGpuTable : public OnFakeDevice {
     OnFakeDevice::SetUp();
     add_emulated_kernels();
     // The beginning of a fat binary, which is all that the fake driver looks at: it has the emulator's
-    // kernels.
+    // kernels. A GPU takes the library's.
     static constexpr uint32_t kFatBinary[] = {0xba55ed50, 0};
     static const cuda::KernelImage kEmulated[] = {{"emulated", std::as_bytes(std::span(kFatBinary))}};
-    kernels = cuda::Kernels::load(*device, kEmulated).take();
+    auto loaded = cuda::Kernels::load(*device, fake.is_fake() ? std::span(kEmulated) : cuda::kernel_images());
+    ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+    kernels = loaded.take();
     products = cuda::Products::create(*device, {.prefers_first = true}).take();
     compute = cuda::Compute::create(*device, *queue, *kernels, *products).take();
   }

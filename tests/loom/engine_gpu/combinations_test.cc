@@ -27,18 +27,6 @@ program::Job with_task(program::Job job, model::Task task, int64_t targets) {
   return job;
 }
 
-/// Classes of sequences are their first targets.
-void fill(engine::Engine& engine, const engine::Groups& groups, int step) {
-  fill_batch(engine, groups, step);
-  const program::Job& job = engine.job();
-  if (job.spec.task != model::Task::classification) return;
-  for (int m = 0; m < job.microbatches; ++m)
-    for (int64_t at = 0; at < job.batch * job.tokens; ++at) {
-      int32_t& target = engine.targets(m)[static_cast<size_t>(at)];
-      target = at % job.tokens == 0 ? std::abs(target) % 3 : -1;
-    }
-}
-
 class GpuCombinations : public OnFakeGpus {
  protected:
   struct Seen {
@@ -54,12 +42,12 @@ class GpuCombinations : public OnFakeGpus {
         [&](engine::Engine& engine, const engine::Groups& groups) -> Status {
           Seen own;
           for (int step = 0; step < 2; ++step) {
-            fill(engine, groups, step);
+            fill_task_batch(engine, groups, step);
             const auto result = engine.step(settings_of(job, step));
             LOOM_TRY(result.status());
             own.losses.push_back(result->loss);
           }
-          fill(engine, groups, 2);
+          fill_task_batch(engine, groups, 2);
           const Result<double> loss = engine.evaluate();
           LOOM_TRY(loss.status());
           own.evaluated = *loss;

@@ -1,6 +1,8 @@
 // Training on fake GPUs, beside the same on CPUs.
 #pragma once
 
+#include <cstdlib>
+
 #include "engine/families.h"
 #include "loom/device/emulated_kernels.h"
 #include "loom/device/fakes.h"
@@ -13,9 +15,29 @@ constexpr double kTolerance = 1e-5;  // of losses in fp32
 inline int shared_gpu(int) { return 0; }
 inline int own_gpu(int rank) { return rank % 2; }
 
+/// fill_batch() for any task: classes of sequences are their first targets.
+inline void fill_task_batch(engine::Engine& engine, const engine::Groups& groups, int step) {
+  fill_batch(engine, groups, step);
+  const program::Job& job = engine.job();
+  if (job.spec.task != model::Task::classification) return;
+  for (int m = 0; m < job.microbatches; ++m)
+    for (int64_t at = 0; at < job.batch * job.tokens; ++at) {
+      int32_t& target = engine.targets(m)[static_cast<size_t>(at)];
+      target = at % job.tokens == 0 ? std::abs(target) % 3 : -1;
+    }
+}
+
+/// Races between streams of all ranks fail the test, unless it takes them.
 class OnFakeGpus : public ::testing::Test {
  protected:
-  void SetUp() override { add_emulated_kernels(); }
+  void SetUp() override {
+    add_emulated_kernels();
+    fake.follow_races(1);
+  }
+  void TearDown() override {
+    EXPECT_EQ(fake.race(), "");
+    fake.follow_races(0);
+  }
 
   /// Losses on GPUs are near those on CPUs, step by step, relatively.
   static void expect_losses_of_cpus(const program::Job& job, double tolerance, const GpuOf& gpu_of,

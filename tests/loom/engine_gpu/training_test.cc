@@ -48,14 +48,11 @@ TEST_F(GpuTraining, CheckpointingAndOffloadingChangeNoBit) {
   EXPECT_EQ(on_gpu(), plain);
 }
 
-/// Races between streams are followed where one rank computes alone: the fake driver does not know how Weft's
-/// progress thread orders streams.
 TEST_F(GpuTraining, NothingRunsIntoWhatIsInFlight) {
   program::Job job = tiny_job(1, 1, 2);
   job.spec.layers = 6;
   job.offload = true;
   job.loading_horizon = 2;
-  fake.follow_races(1);
   bool offloads = false;
   train(
       job, 0, 3, {},
@@ -67,7 +64,6 @@ TEST_F(GpuTraining, NothingRunsIntoWhatIsInFlight) {
       1, shared_gpu);
   EXPECT_TRUE(offloads);
   EXPECT_EQ(fake.race(), "");
-  fake.follow_races(0);
 }
 
 TEST_F(GpuTraining, EvaluationAndLogitsAreThoseOfCpus) {

@@ -14,7 +14,16 @@ Result<std::unique_ptr<Compute>> Compute::create(Device& device, device::Queue& 
 
 void Compute::multiply(const Product& product) {
   if (preparing_) products_.prepare(queue_, product, workspace_.data());
-  products_.multiply(queue_, product, workspace_.data());
+  timed([&] { return to_string(product.shape); },
+        [&] { products_.multiply(queue_, product, workspace_.data()); });
+}
+
+void Compute::fill(void* to, std::byte value, int64_t bytes) {
+  timed([] { return std::string("a fill"); }, [&] { queue_.fill(to, value, bytes); });
+}
+
+void Compute::copy(void* to, const void* from, int64_t bytes) {
+  timed([] { return std::string("a copy"); }, [&] { queue_.copy(to, from, bytes); });
 }
 
 const Kernel* Compute::find(const std::string& name, size_t shared_bytes) {

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 
+#include "device/cuda/kernel_times.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/products.h"
 
@@ -35,7 +36,7 @@ class Compute {
   template <typename Arguments>
   void launch(const std::string& name, const LaunchShape& shape, const Arguments& arguments) {
     if (const Kernel* const kernel = find(name, shape.shared_bytes))
-      cuda::launch(queue_, *kernel, shape, arguments);
+      timed([&] { return name; }, [&] { cuda::launch(queue_, *kernel, shape, arguments); });
   }
   template <typename Arguments>
   void launch(const std::string& name, const Arguments& arguments) {
@@ -43,6 +44,11 @@ class Compute {
   }
   /// Queues a product.
   void multiply(const Product& product);
+  void fill(void* to, std::byte value, int64_t bytes);
+  void copy(void* to, const void* from, int64_t bytes);
+
+  /// From now on all that is queued here is timed; null: it is not. `times` are of the same queue.
+  void time_with(KernelTimes* times) { times_ = times; }
 
   /// Memory of this operator until the next one, its content undefined. Null where there is too little, which
   /// the queue keeps.
@@ -57,6 +63,13 @@ class Compute {
   Compute(Device& device, device::Queue& queue, const Kernels& kernels, Products& products)
       : device_(device), queue_(static_cast<Queue&>(queue)), kernels_(kernels), products_(products) {}
   const Kernel* find(const std::string& name, size_t shared_bytes);
+  /// Work that has a name, where somebody asks for it.
+  template <typename Name, typename Work>
+  void timed(Name&& name, Work&& work) {
+    if (times_ != nullptr) times_->begin(name());
+    work();
+    if (times_ != nullptr) times_->end();
+  }
   std::byte* scratch_bytes(int64_t bytes);
 
   struct Found {
@@ -68,6 +81,7 @@ class Compute {
   Queue& queue_;
   const Kernels& kernels_;
   Products& products_;
+  KernelTimes* times_ = nullptr;
   bool preparing_ = true;
   std::map<std::string, Found> found_;
   device::Memory workspace_, scratch_;

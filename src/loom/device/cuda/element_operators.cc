@@ -50,10 +50,8 @@ void add_up(Compute& compute, const float* a, const float* b, float* sum, int64_
   compute.launch("loom_add", AddArguments{a, b, sum, n});
 }
 
-void clear(Compute& compute, void* to, int64_t bytes) { compute.queue().fill(to, std::byte{0}, bytes); }
-void copy(Compute& compute, const void* from, void* to, int64_t bytes) {
-  compute.queue().copy(to, from, bytes);
-}
+void clear(Compute& compute, void* to, int64_t bytes) { compute.fill(to, std::byte{0}, bytes); }
+void copy(Compute& compute, const void* from, void* to, int64_t bytes) { compute.copy(to, from, bytes); }
 void sum(Compute& compute, const double* x, double* sum, int64_t n) {
   compute.launch("loom_sum", SumArguments{x, sum, n});
 }

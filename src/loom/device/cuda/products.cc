@@ -5,6 +5,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "device/cuda/timed_event.h"
+
 namespace loom::cuda {
 namespace {
 
@@ -77,23 +79,6 @@ Status make_layout(Layout& layout, ElementType type, int64_t rows, int64_t colum
   layout.reset(made);
   return {};
 }
-
-/// An event that takes the time.
-class TimedEvent {
- public:
-  explicit TimedEvent(Status& status) {
-    status = check((*driver())->event_create(&handle_, kEventDefault), "cuEventCreate");
-  }
-  ~TimedEvent() {
-    if (handle_ != nullptr) (void)(*driver())->event_destroy(handle_);
-  }
-  TimedEvent(const TimedEvent&) = delete;
-  TimedEvent& operator=(const TimedEvent&) = delete;
-  EventHandle* get() const { return handle_; }
-
- private:
-  EventHandle* handle_ = nullptr;
-};
 
 }  // namespace
 
@@ -272,15 +257,12 @@ Result<float> Products::time(Queue& queue, const Plan& plan, const Product& prod
   const TimedEvent begin(made_begin), end(made_end);
   LOOM_TRY(made_begin);
   LOOM_TRY(made_end);
-  const Driver& d = **driver();
   LOOM_TRY(run(queue, plan, product, workspace));  // loads the kernel
-  LOOM_TRY(check(d.event_record(begin.get(), queue.stream()), "cuEventRecord"));
+  LOOM_TRY(begin.record(queue.stream()));
   for (int i = 0; i < kTimedRuns; ++i) LOOM_TRY(run(queue, plan, product, workspace));
-  LOOM_TRY(check(d.event_record(end.get(), queue.stream()), "cuEventRecord"));
-  LOOM_TRY(check(d.event_synchronize(end.get()), "cuEventSynchronize"));
-  float ms = 0;
-  LOOM_TRY(check(d.event_elapsed_time(&ms, begin.get(), end.get()), "cuEventElapsedTime"));
-  return ms;
+  LOOM_TRY(end.record(queue.stream()));
+  LOOM_TRY(check((*driver())->event_synchronize(end.get()), "cuEventSynchronize"));
+  return end.ms_since(begin);
 }
 
 // ---- Choices

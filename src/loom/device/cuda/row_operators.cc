@@ -94,7 +94,7 @@ template <typename T>
 void add_position(Compute& compute, const T* x, const T* wpe, const int32_t* position, T* y, int64_t first,
                   int64_t rows, int64_t tokens, int64_t width) {
   if (wpe == nullptr) {
-    if (y != x) compute.queue().copy(y, x, rows * width * static_cast<int64_t>(sizeof(T)));
+    if (y != x) compute.copy(y, x, rows * width * static_cast<int64_t>(sizeof(T)));
     return;
   }
   const auto [positions, table] = positions_in(wpe, position, first, tokens, width);
