@@ -24,7 +24,7 @@ bool has_key(const std::string& folder, const char* key) {
   return json.ok() && json->is_object() && json->contains(key);
 }
 
-Kind kind_of(const std::string& path) {
+Kind folder_kind(const std::string& path) {
   if (is_file(path)) return Kind::file;
   if (!is_folder(path)) return Kind::nothing;
   if (has_key(path, "model_type")) return Kind::model;
@@ -40,7 +40,7 @@ Kind kind_of(const std::string& path) {
 /// The model of a run; "" if it has saved none.
 std::string model_in(const std::string& run) {
   const std::string model = join_path(run, "model");
-  return kind_of(model) == Kind::model ? model : "";
+  return folder_kind(model) == Kind::model ? model : "";
 }
 
 /// The newest complete checkpoint of a run or of a folder of checkpoints; "" if there is none.
@@ -113,7 +113,7 @@ std::string misuse(const std::string& path, Kind kind, Wanted wanted) {
 std::string meant_beside(const std::string& path, Wanted wanted) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   const std::string folder = parent.empty() ? "." : parent.string();
-  const Kind kind = kind_of(folder);
+  const Kind kind = folder_kind(folder);
   const bool right = (kind == Kind::model && wanted == Wanted::model) ||
                      (kind == Kind::checkpoint && wanted == Wanted::checkpoint) ||
                      (kind == Kind::dataset && wanted == Wanted::dataset);
@@ -126,7 +126,7 @@ std::string meant_beside(const std::string& path, Wanted wanted) {
 }  // namespace
 
 Status expect(const std::string& path, Wanted wanted) {
-  const Kind kind = kind_of(path);
+  const Kind kind = folder_kind(path);
   if (kind == Kind::nothing)
     return fail(Code::not_found, "there is no \"{}\": {}", path, meant_beside(path, wanted));
   if (kind == Kind::file && wanted != Wanted::stored)
