@@ -1,10 +1,13 @@
 // Collectives of several nodes as one kernel for each rank, whose proxy moves what crosses nodes, on the fake
 // driver. Nodes are pretended.
+#include <array>
 #include <barrier>
 #include <chrono>
 #include <random>
+#include <set>
 #include <thread>
 
+#include "api/handles.h"
 #include "api/processes.h"
 #include "api/ranks.h"
 #include "cuda/collective_calls.h"
@@ -110,6 +113,39 @@ TEST(ProxyPath, LongerCollectivesAreHierarchicalAndTheLongestGoStepByStep) {
             stream.synchronize();
             ASSERT_EQ(recv.get(), sum) << round;
           }
+        },
+        on_device);
+}
+
+/// On a machine that was measured, among all plans that qualify.
+TEST(ProxyPath, WhatTheTunerChoosesIsRight) {
+  WEFT_NEED_PLAN_PATH();
+  const auto machine = model::machine_from_json(R"({"engines": 1, "engine_us": 7.2, "engine_step_us": 3.2,
+    "device_ranks": 4, "thread_ranks": 4, "cores": 16, "intra": {"alpha_us": 0.15, "overhead_us": 0.2,
+    "bytes_per_us": 1300000, "by_cpu": false}, "memory": {"copy_cached": 1419000, "copy_large": 1419000,
+    "reduce_cached": 363000, "reduce_large": 363000}})");
+  ASSERT_TRUE(machine.ok()) << machine.status().message();
+  for (const Nodes& nodes : {blocks(2, 2), blocks(2, 4)})
+    run_ranks(
+        nodes,
+        [&](Rank& me) {
+          me.comm->comm->on_device().machine = std::make_shared<const model::Machine>(*machine);
+          const DeviceStream stream;
+          std::set<std::string> used;
+          for (int round = 0; round < 4 * kCollectives; ++round) {
+            const size_t count = std::array{size_t{16}, size_t{500}, size_t{3000}, size_t{16384}}[round / 8];
+            const size_t most = count * static_cast<size_t>(me.size);
+            DeviceArray<float> send(most), recv(most);
+            const Values expected =
+                call(round % kCollectives, false, count, round, me, send, recv, stream.weft());
+            used.insert(algorithm_of(me.comm));
+            stream.synchronize();
+            Values got = recv.get();
+            got.resize(expected.size());
+            ASSERT_EQ(got, expected) << round << " by " << algorithm_of(me.comm);
+          }
+          EXPECT_TRUE(used.contains("recursive_doubling_proxy"));
+          EXPECT_TRUE(used.contains("binomial_proxy"));
         },
         on_device);
 }
