@@ -497,6 +497,18 @@ TEST(OfiProviders, RanksOfDifferentProvidersAreToldSo) {
   EXPECT_NE(connected.message().find("rank 1"), std::string::npos) << connected.message();
 }
 
+// The first was a bridge of containers, which leads nowhere, or which somebody removed under the job.
+TEST(OfiProviders, APlainNetworkIsTheInterfaceOverWhichTheRanksMeet) {
+  for (const std::string& provider : providers_under_test()) {
+    if (provider == "efa" || !is_offered(provider)) continue;
+    OfiOptions options = named(provider);
+    options.met_over = "lo";
+    const auto transport = OfiTransport::create(0, 2, options);
+    ASSERT_TRUE(transport.ok()) << transport.status().message();
+    EXPECT_TRUE((*transport)->describe().ends_with(" over lo")) << (*transport)->describe();
+  }
+}
+
 TEST(OfiProviders, EveryRowSaysWhyItIsNotUsable) {
   for (const ProviderInfo& row : list_providers()) {
     EXPECT_FALSE(row.name.empty());

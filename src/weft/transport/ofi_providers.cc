@@ -156,9 +156,14 @@ std::vector<Info> named(const std::vector<Info>& domains, const std::string& int
 }
 
 /// The domains without a name: every NIC of an RDMA fabric, or this rank's share where there are more NICs
-/// than rails. Of a plain network the first interface, since another one may lead nowhere.
+/// than rails. Of a plain network the interface over which the ranks meet, since another one, such as a
+/// bridge of containers, may lead nowhere.
 std::vector<Info> by_default(std::vector<Info> domains, const OfiOptions& options) {
-  if (preference(provider_of(*domains.front())) > 1) domains.resize(1);
+  if (preference(provider_of(*domains.front())) > 1) {
+    std::ranges::stable_partition(domains,
+                                  [&](const Info& info) { return domain_of(*info) == options.met_over; });
+    domains.resize(1);
+  }
   const size_t first =
       domains.size() * static_cast<size_t>(options.local_rank) / static_cast<size_t>(options.local_ranks);
   std::rotate(domains.begin(), domains.begin() + static_cast<ptrdiff_t>(first), domains.end());

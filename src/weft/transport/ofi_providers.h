@@ -18,6 +18,7 @@ namespace weft::transport {
 struct OfiOptions {
   std::string provider;   // libfabric's name; "tcp" is "tcp;ofi_rxm" too; "" = efa, verbs, net, tcp
   std::string interface;  // domains to use, separated by commas, one rail for each; "" = the provider's best
+  std::string met_over;   // by default a plain network uses this domain: the interface over which ranks meet
   int rails = 0;          // at most so many, 0 = all up to 4
   int local_rank = 0;     // among the ranks of this host: ranks spread over NICs
   int local_ranks = 1;

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "bootstrap/interfaces.h"
 #include "engine/context/hello.h"
 #include "engine/context/sharing.h"
 #include "transport/ofi.h"
@@ -162,6 +163,8 @@ Status Fabric::open_ofi(bootstrap::Bootstrap& bootstrap, int cuda_device, Deadli
   transport::OfiTransport::Options options;
   options.provider = settings().provider;
   options.rails = settings().rails;
+  if (const auto own = bootstrap::SocketAddress::parse(bootstrap.addresses(rank_).front()))
+    if (const auto interface = bootstrap::interface_with(*own)) options.met_over = *interface;
   if (settings().gpu_direct != "off") options.cuda_device = cuda_device;
   options.eager_bytes = asked_inter();
   options.message_credit =
