@@ -13,6 +13,7 @@
 #include "engine/rank_state.h"
 #include "loom/probe.h"
 #include "model/families.h"
+#include "model/objectives/objective.h"
 
 namespace loom::probe {
 namespace {
@@ -63,10 +64,11 @@ program::Job job_of(const GradientOptions& o, model::Family family, model::Task 
 /// A model at a checkpoint, whose parameters can be set.
 class Model {
  public:
-  Model(engine::Engine& engine, std::string folder) : engine_(engine), folder_(std::move(folder)) {}
+  Model(engine::Engine& engine, const program::Job& job, std::string folder)
+      : engine_(engine), parts_(engine::state_parts(job)), folder_(std::move(folder)) {}
 
   /// What the checkpoint has of every unit, as saved now: part 0 are parameters, part 1 first moments.
-  Result<Values> get(int part) {
+  Result<Values> get(size_t part) {
     LOOM_TRY(engine_.save_state(folder_, true));
     const Result<format::FlatLayout> layout = engine_.state_layout(0, 0, true);
     LOOM_TRY(layout.status());
@@ -74,7 +76,7 @@ class Model {
     Values values;
     for (const model::Unit& unit : engine_.units()) {
       values.emplace_back(static_cast<size_t>(unit.elements));
-      LOOM_TRY(reader.read(engine::state_part_name(unit, part), 0, values.back()));
+      LOOM_TRY(reader.read(engine::state_part_name(unit, parts_[part]), 0, values.back()));
     }
     return values;
   }
@@ -84,7 +86,7 @@ class Model {
     Result<format::FlatWriter> writer = format::FlatWriter::create(folder_, *layout, 0);
     LOOM_TRY(writer.status());
     for (const model::Unit& unit : engine_.units())
-      LOOM_TRY(writer->write(engine::state_part_name(unit, 0), parameters[static_cast<size_t>(unit.index)]));
+      LOOM_TRY(writer->write(engine::state_part_name(unit, parts_.front()), parameters[static_cast<size_t>(unit.index)]));
     LOOM_TRY(writer->finish());
     engine::StateReaders readers(1);
     readers[0].push_back(std::make_unique<format::FlatReader>(folder_, *layout));
@@ -107,6 +109,7 @@ class Model {
 
  private:
   engine::Engine& engine_;
+  std::vector<std::string_view> parts_;
   std::string folder_;
 };
 
@@ -231,7 +234,7 @@ Status check(const GradientOptions& o, model::Family family, model::Task task, b
   engine::Engine& engine = **made;
   const Result<Folder> folder = Folder::make();
   LOOM_TRY(folder.status());
-  Model model(engine, folder->path());
+  Model model(engine, job, folder->path());
   std::mt19937 random(1);
   LOOM_TRY(engine.initialize(3));
   fill(engine);
@@ -250,7 +253,7 @@ Status check(const GradientOptions& o, model::Family family, model::Task task, b
   fmt::print(R"({{"family": "{}", "task": "{}", "device": "{}", "loss": {:.6f}, "evaluated": {:.6f}, )"
              R"("worst relative error": {:.2e}, "of": "{}", "right": {}}})"
              "\n",
-             model::family_name(family), model::task_name(task), o.gpu < 0 ? "CPUs" : "GPU", loss, *evaluated,
+             model::family_name(family), model::objective_of(task).name, o.gpu < 0 ? "CPUs" : "GPU", loss, *evaluated,
              worst->error, worst->parameter, right);
   std::fflush(stdout);
   return {};
@@ -267,7 +270,7 @@ Status check_gradients(const GradientOptions& options) {
     for (const model::Task task : kTasks)
       if (model::choices_of(family, task).ok())
         LOOM_TRY(check(options, family, task, wrong)
-                     .in(fmt::format("{}, {}", model::family_name(family), model::task_name(task))));
+                     .in(fmt::format("{}, {}", model::family_name(family), model::objective_of(task).name)));
   }
   return wrong ? fail(Code::invalid_data, "a gradient is further from the differences than {}",
                       options.tolerance)
