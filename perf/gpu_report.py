@@ -63,6 +63,8 @@ def in_words(values):
         return f"{values['per cent']:.1f} % slower"
     if kind == "answer":
         return values["answer"]
+    if kind == "errors":
+        return f"{values['errors']} errors"
     return {"markdown": "below", "text": "below", "perf": "below"}.get(kind) or f"{len(values['rows'])} lines, below"
 
 
@@ -104,6 +106,32 @@ def of_training(lines):
     return table([*rows[0]], [[row.get(head) for head in rows[0]] for row in rows]) if rows else ""
 
 
+MOST_KERNELS = 30  # in a table
+
+
+def of_kernels(line):
+    """The kernels of one step, the longest first."""
+    rows = line["values"]["kernels"]
+    shown = [(row["instruction"], row["kernel"], row["calls"], row["kernel_ms"]) for row in rows[:MOST_KERNELS]]
+    if rest := rows[MOST_KERNELS:]:
+        shown.append(("all others", "", sum(row["calls"] for row in rest), sum(row["kernel_ms"] for row in rest)))
+    return table(["instruction", "kernel", "calls", "ms"], shown)
+
+
+def taken_apart(step, ceilings):
+    """A step's time by what it is spent on, beside the same work alone, where that was measured."""
+    sums = dict.fromkeys(("products", "attention", "other kernels"), 0.0)
+    for row in step["values"]["kernels"]:
+        name = row["kernel"]
+        kind = "products" if name.startswith("product") else "attention" if name.startswith("loom_attention") else "other kernels"
+        sums[kind] += row["kernel_ms"]
+    whole = step["values"]["rows"][0]["ms"]
+    alone = {row["what"]: row["ms"] for row in ((ceilings or {}).get("values") or {}).get("rows", [])}
+    rows = [(kind, ms, ms / whole * 100, alone.get(f"all {kind} of a step")) for kind, ms in sums.items()]
+    rest = whole - sum(sums.values())
+    return table(["of a step", "ms", "%", "alone, ms"], [*rows, ("between kernels", rest, rest / whole * 100, None), ("all", whole, 100.0, None)])
+
+
 def of_threads(lines):
     """The rows of gpu_ranks time, together: what the sizes of one collective compare best in."""
     rows = [(row["collective"], row["ranks"], human(row["bytes"]), row["us"], row["GB/s"], row["algorithm"], row.get("path", ""), row["graph"] or "", name)
@@ -122,6 +150,10 @@ def group_section(group, lines):
     parts = [f"## {GROUPS[group]}", overview, *filter(None, [of_threads(by_name), of_training(by_name)])]
     for step, line in here:
         values = line.get("values")
+        if values and values.get("kernels"):
+            ceilings = by_name.get(f"ceilings_{step.name.removeprefix('loom_')}")
+            parts += [f"`{step.name}`: the kernels of one step, beside the median time of all", taken_apart(line, ceilings),
+                      f"`{step.name}`: its kernels", of_kernels(line)]
         if not values or values["kind"] == "training" or any(is_time(row) for row in values.get("rows", []) if values["kind"] == "rows"):
             continue  # those are in the table of all
         if shown := details(step.name, values):

@@ -90,6 +90,12 @@ def nvcc_release():
     return found.group(1) if found else None
 
 
+def tool(name, *folders):
+    """A tool of CUDA's on the path, or in a folder of its own."""
+    found = [file for folder in folders for file in sorted(glob.glob(f"{folder}/{name}"), reverse=True)]
+    return shutil.which(name) or (found[0] if found else None)
+
+
 def cards():
     columns = ["name", "driver_version", "memory.total", "clocks.sm", "compute_cap"]
     listed = said("nvidia-smi", f"--query-gpu={','.join(columns)}", "--format=csv,noheader")
@@ -112,7 +118,8 @@ def main():
         "NCCL": lambda: nccl_version(nccl_file()),
         "NCCL's file": nccl_file,
         "cuBLASLt's file": cublaslt_file,
-        "compute-sanitizer": lambda: shutil.which("compute-sanitizer"),
+        "compute-sanitizer": lambda: tool("compute-sanitizer", "/usr/local/cuda*/bin", "/usr/local/cuda*/compute-sanitizer"),
+        "ncu": lambda: tool("ncu", "/usr/local/cuda*/bin", "/opt/nvidia/nsight-compute/*"),
         "python": platform.python_version,
         "system": lambda: platform.freedesktop_os_release().get("PRETTY_NAME"),
         "kernel": platform.release,

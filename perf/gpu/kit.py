@@ -19,10 +19,11 @@ COMPRESSION = [{"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 48 << 20}]
 LARGEST_BYTES = 45 << 20  # of the archive, beside the sources, which travel too
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "gather", "scatter", "sendrecv")
 OF_NVCC = ("gpu_probe", "gpu_waits")
-PROGRAMS = ("weft_run", "weft_info", "gpu_ranks", *OF_NVCC, *(f"{name}_perf" for name in COLLECTIVES), "test_cuda", "loom", "loom_step")
+PROGRAMS = ("weft_run", "weft_info", "gpu_ranks", *OF_NVCC, *(f"{name}_perf" for name in COLLECTIVES), "test_cuda", "test_loom_device", "loom", "loom_step",
+            "loom_probe")
 LIBRARIES = ("libweft.so.0", "libnccl-net-weft.so", "weft-nccl/libnccl.so.2")
-TARGETS = ("weft_run", "weft_info", "gpu_ranks", *(f"{name}_perf" for name in COLLECTIVES), "test_cuda", "loom_command",
-           "loom_step", "weft", "nccl_shim", "nccl-net-weft")
+TARGETS = ("weft_run", "weft_info", "gpu_ranks", *(f"{name}_perf" for name in COLLECTIVES), "test_cuda", "test_loom_device", "loom_command",
+           "loom_step", "loom_probe", "weft", "nccl_shim", "nccl-net-weft")
 LOADED_LATER = ("libfabric.so.1",)  # opened at run time, so that ldd does not name it
 OF_GLIBC = re.compile(r"(ld-linux.*|linux-vdso|lib(c|m|dl|pthread|rt|resolv|util|mvec))\.so")
 OF_GCC = re.compile(r"lib(stdc\+\+|gcc_s)\.so")

@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import gpu_report  # noqa: E402
 from gpu import kit, limited, readers, results  # noqa: E402
-from gpu.steps import ALL, GROUPS, SIZES, Step  # noqa: E402
+from gpu.steps import ALL, GROUPS, SIZES, TOOLS, Step  # noqa: E402
 
 ROOT = kit.ROOT
 FACTS = Step("machine", "environment", 60, 0, "What is on the machine", ("python3", "-B", "{root}/perf/gpu/facts.py", "{driver}"),
@@ -103,7 +103,8 @@ class Run:
     def names(self):
         folder = self.programs.folder if self.programs else Path("/nowhere")
         sizes = {name: of_both[1 if self.options.fake else 0] for name, of_both in SIZES.items()}
-        return {"bin": folder / "bin", "lib": folder / "lib", "root": ROOT, "driver": self.driver, **sizes}
+        tools = {name: self.facts.get(name) or name for name in TOOLS}
+        return {"bin": folder / "bin", "lib": folder / "lib", "root": ROOT, "driver": self.driver, **tools, **sizes}
 
     def words(self, step):
         """A step's command; a word that stands for nothing here is left out."""
@@ -142,8 +143,8 @@ class Run:
                 return "there is no NCCL here"
             if need == "torch" and not self.facts.get("torch"):
                 return "there is no PyTorch here"
-            if need == "compute-sanitizer" and not self.facts.get("compute-sanitizer"):
-                return "there is no compute-sanitizer here"
+            if need in TOOLS and not self.facts.get(need):
+                return f"there is no {need} here"
         if not self.programs:
             return self.no_programs
         lacks = [name for name in re.findall(r"\{bin\}/(\w+)", " ".join(step.command)) if not self.programs.has(name)]
@@ -207,7 +208,10 @@ class Run:
         devices = self.facts.get("devices")
         self.results.add(step=step.name, group=step.group, card=devices[0] if isinstance(devices, list) else None, **line)
         print(f"{line['status']:8} {step.name} {line.get('reason', '')}".rstrip(), flush=True)
-        gpu_report.write(self.options.out / "report.md", [*self.options.done, self.options.out / "results.jsonl"])
+        try:
+            gpu_report.write(self.options.out / "report.md", [*self.options.done, self.options.out / "results.jsonl"])
+        except Exception as why:  # noqa: BLE001  the page can be written later, from the results; the steps cannot
+            print(f"quarter_hour: the page was not written: {why!r}", file=sys.stderr, flush=True)
 
     def one(self, step, limit_s):
         """Runs a step and records it. Returns its line."""

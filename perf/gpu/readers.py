@@ -3,6 +3,7 @@
 A reader takes what is there: the output of a program that was ended at its time limit has some of its rows. Every reader's
 values have a `kind`, by which perf/gpu_report.py shows them.
 """
+import csv
 import json
 import re
 
@@ -32,6 +33,7 @@ PEAK = 989e12
 def training(text):
     """loom_step and torch_gpt2.py: a line a step, then one with the sums; of a program that was ended, the steps alone."""
     rows = json_rows(text)["rows"]
+    kernels = [{**row, "kernel_ms": round(row["kernel_ms"], 4)} for row in rows if "kernel_ms" in row]
     steps = [row for row in rows if "step" in row]
     sums = next((row for row in reversed(rows) if "tokens_per_second" in row), {})
     if not steps:
@@ -44,7 +46,7 @@ def training(text):
         row |= {"TFLOP/s": flops / 1e12, "MFU, %": flops / PEAK * 100}
     row |= {"memory, MiB": sums.get("memory_mb"), "planned, MiB": sums.get("planned_mb"), "first loss": steps[-last]["loss"],
             "last loss": steps[-1]["loss"], "notes": "; ".join(row["note"] for row in rows if "note" in row)}
-    return {"kind": "training", "rows": [row]}
+    return {"kind": "training", "rows": [row], "kernels": kernels}
 
 
 def per_cent(text):
@@ -135,6 +137,43 @@ def sanitizer(text):
     if not found:
         raise Unreadable("compute-sanitizer printed no summary")
     return {**google_tests(text), "errors": int(found.group(1))}
+
+
+def errors(text):
+    """compute-sanitizer's last words on a program that is no test: its memcheck's, or its racecheck's."""
+    found = re.findall(r"^=+ ERROR SUMMARY: (\d+) errors?|^=+ RACECHECK SUMMARY: \d+ hazards? displayed \((\d+) errors?", text, re.MULTILINE)
+    if not found:
+        raise Unreadable("compute-sanitizer printed no summary")
+    return {"kind": "errors", "errors": sum(int(count) for pair in found for count in pair if count)}
+
+
+# Of a launch: its time, and what parts of their peaks it takes of arithmetic, of memory, and of places for warps.
+NCU_METRICS = {
+    "gpu__time_duration.sum": "ms",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed": "multiprocessors, %",
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": "memory, %",
+    "sm__warps_active.avg.pct_of_peak_sustained_active": "warps, %",
+}
+
+
+def ncu(text):
+    """ncu's page of raw values: a line of names, one of units, then one for each launch. The slowest kernels come first."""
+    table = list(csv.reader(line for line in text.splitlines() if line.startswith('"')))
+    if not table or "Kernel Name" not in table[0]:
+        refused = re.search(r"ERR_NVGPUCTRPERM|==ERROR== .*", text)
+        raise Unreadable(f"ncu printed no table: {refused.group() if refused else 'and no error'}")
+    launches = {}
+    for line in table[2:]:
+        launch = dict(zip(table[0], line))
+        launches.setdefault(launch["Kernel Name"].split("(")[0], []).append([float(launch[name].replace(",", "")) for name in NCU_METRICS])
+    if not launches:
+        raise Unreadable("ncu saw no launch")
+    rows = []
+    for kernel, values in launches.items():
+        ns = sum(one[0] for one in values)
+        means = [sum(one[0] * one[at] for one in values) / ns for at in range(1, len(NCU_METRICS))]  # weighted by time
+        rows.append({"kernel": kernel, "launches": len(values), **dict(zip(NCU_METRICS.values(), [ns / 1e6, *means]))})
+    return {"kind": "rows", "rows": sorted(rows, key=lambda row: -row["ms"])}
 
 
 def lines(text):

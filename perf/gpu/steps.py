@@ -16,8 +16,9 @@ GROUPS = {
     "copy path": "Long collectives as copies on the caller's stream (WEFT_CUDA_COPY_BYTES), beside step by step, ranks being threads",
     "failures": "Abort and deadline",
     "correctness": "Correctness",
-    "losses": "Loom: losses on the GPU beside those on CPUs",
-    "training": "Loom: training steps beside PyTorch's",
+    "losses": "Loom: operators, gradients and losses on the GPU beside those on CPUs",
+    "training": "Loom: training steps beside PyTorch's, and what they are made of",
+    "tools": "Loom: kernels under CUDA's tools",
     "processes": "Ranks as processes, which take turns on the GPU",
     "NCCL": "NCCL on the same card",
     "multiprocessors": "Who needs multiprocessors",
@@ -40,6 +41,8 @@ SIZES = {
     "loss width": ("128", "32"),
     "loss tokens": ("64", "16"),
     "loss families": ("gpt2,gptj,gpt_neox,gpt_neo,bloom,bert,roberta", "gpt2,bert"),
+    "gradient families": ("gpt2,gptj,gpt_neox,gpt_neo,bloom,bert,roberta", "gpt2"),
+    "gradient parameters": ("0", "2"),
     "context": ("1024", "32"),
     "vocabulary": ("50257", "500"),
     "gpt2 layers": ("12", "1"),
@@ -52,9 +55,13 @@ SIZES = {
     "gpt2-xl heads": ("25", "1"),
     "gpt2-xl batch": ("16", "2"),
     "gpt2-xl steps": ("8", "2"),
+    "cube": ("8192", "64"),
+    "copy": ("1073741824", "65536"),
+    "repeats": ("20", "2"),
     # Filters of test_cuda, for several steps: a test that hangs keeps the others of its step from running.
     "graphs": ("*Graph*", "GraphCalls.*"),
     "layouts": ("*DeviceLayouts*", "*DeviceLayouts*/0011"),
+    "operators": ("TypedGpuOperators*:Fp32GpuOperators*:GpuModels*", "TypedGpuOperators/1.*Layer*"),
     "processes": ("*Process*", "CollectivesOfProcessesDeathTest*"),
     "others": ("-*Graph*:*DeviceLayouts*:*Process*:MissingDeathTest*:FakeDeathTest*:GpuDirect*", "DeviceTypes*"),
 }
@@ -74,6 +81,8 @@ class Step:
 
 
 ALL = []
+# CUDA's, which a machine may lack: by their names here, and as facts.py finds them.
+TOOLS = ("compute-sanitizer", "ncu")
 # If NCCL cannot load the plugin, it uses its sockets and says so in its log only. So each run fixes the transport.
 OWN_SOCKETS = {"NCCL_NET_PLUGIN": "none", "NCCL_NET": "Socket"}
 OVER_PLUGIN = {"NCCL_NET_PLUGIN": "weft", "NCCL_NET": "Weft"}
@@ -116,10 +125,21 @@ def of_tests(name, limit_s, usual_s, asks):
 
 def of_model(model):
     """The options of loom_step and of torch_gpt2.py for one of the two models."""
+    return [*of_shape(model), "--steps", f"{{{model} steps}}"]
+
+
+def of_shape(model):
+    """Those of loom_probe, too."""
     words = ["--tokens", "{context}"]
-    for name in ("layers", "width", "heads", "batch", "steps"):
+    for name in ("layers", "width", "heads", "batch"):
         words += [f"--{name}", f"{{{model} {name}}}"]
     return words
+
+
+def sanitized(name, tool, asks, *words):
+    step(name, "tools", 60, 15, asks,
+         ["{compute-sanitizer}", "--tool", tool, "--kernel-name", "kns=loom_", "--error-exitcode", "3", *words], readers.errors,
+         ["compute-sanitizer", "Loom's kernels"])
 
 
 def collectives(ranks):
@@ -211,18 +231,39 @@ of_tests("processes", 60, 20, "Ranks as processes, through CUDA IPC")
 collectives(2)
 
 # ---- Loom: do tiny models have the CPU's losses, and how fast are large ones? PyTorch's steps follow Loom's of the same size ----
+step("operators", "losses", 90, 20, "Operators and tiny models in each element type, outputs poisoned: the CPU's numbers?",
+     ["{bin}/test_loom_device", "--gtest_filter={operators}"], readers.google_tests, ["Loom's kernels"])
+step("gradients", "losses", 60, 20, "Gradients of tiny models in fp32: the differences of the loss?",
+     ["{bin}/loom_probe", "gradients", "--gpu", "0", "--families", "{gradient families}", "--parameters", "{gradient parameters}"],
+     readers.json_rows, ["Loom's kernels"])
 for precision in ("fp32", "bf16"):
     step(f"losses_{precision}", "losses", 120, 45, f"Tiny models of each family in {precision}: the CPU's losses?",
          ["python3", "-B", "{root}/perf/gpu/loom_losses.py", "{bin}/loom", "--steps", "{loss steps}", "--width", "{loss width}",
           "--tokens", "{loss tokens}", "--families", "{loss families}", "--precisions", precision], readers.json_rows, ["Loom's kernels"])
 for model, size, limit_s, usual_s in (("gpt2", "124M", 60, 20), ("gpt2-xl", "1.5B", 120, 45)):
     step(f"loom_{size}", "training", limit_s, usual_s, f"Loom's steps of GPT-2 {size} in bf16",
-         ["{bin}/loom_step", "--gpu", "0", "--precision", "bf16", "--vocabulary", "{vocabulary}", *of_model(model)], readers.training,
+         ["{bin}/loom_step", "--gpu", "0", "--precision", "bf16", "--vocabulary", "{vocabulary}", *of_model(model),
+          "--kernels"], readers.training,
          ["Loom's kernels"])
 for model, size, eager_s, compiled_s in (("gpt2", "124M", 25, 60), ("gpt2-xl", "1.5B", 40, 75)):
     for mode, usual_s in (("eager", eager_s), ("compiled", compiled_s)):
         step(f"torch_{mode}_{size}", "training", 2 * usual_s, usual_s, f"PyTorch's steps of GPT-2 {size} in bf16, {mode}",
              ["python3", "-B", "{root}/perf/gpu/torch_gpt2.py", mode, *of_model(model)], readers.training, ["torch"])
+for model, size, usual_s in (("gpt2", "124M", 15), ("gpt2-xl", "1.5B", 20)):
+    step(f"ceilings_{size}", "training", 60, usual_s, f"What a step of GPT-2 {size} in bf16 is made of, each alone: the best there is",
+         ["{bin}/loom_probe", "ceilings", "--vocabulary", "{vocabulary}", "--cube", "{cube}", "--copy", "{copy}", "--repeats", "{repeats}",
+          *of_shape(model)], readers.json_rows, ["Loom's kernels"])
+for tool, asks in (("memcheck", "an access out of bounds"), ("racecheck", "a race in shared memory")):
+    sanitized(f"{tool}_step", tool, f"Does {tool} find {asks} in a step in bf16?", "{bin}/loom_step", "--gpu", "0", "--precision", "bf16",
+              "--layers", "1", "--width", "128", "--heads", "2", "--tokens", "200", "--batch", "2", "--vocabulary", "500", "--dropout",
+              "0.1", "--steps", "1")
+    sanitized(f"{tool}_families", tool, f"Does {tool} find {asks} in tiny models of each family in fp32?", "{bin}/loom_probe",
+              "gradients", "--gpu", "0", "--layers", "1", "--batch", "2", "--parameters", "1")
+# Kernels of cuBLASLt are left out: ceilings have them.
+step("ncu", "tools", 90, 40, "What limits each kernel of a step of two blocks of GPT-2 124M",
+     ["{ncu}", "--clock-control", "none", "--kernel-name", "regex:loom_", "--launch-count", "100", "--csv", "--page", "raw", "--print-units",
+      "base", "--metrics", ",".join(readers.NCU_METRICS), "{bin}/loom_step", "--gpu", "0", "--precision", "bf16", "--layers", "2",
+      "--batch", "16", "--tokens", "1024", "--steps", "1"], readers.ncu, ["ncu", "Loom's kernels"])
 
 # ---- processes ----
 EIGHT = ["-b", "8", "-e", "8", "-c", "0"]
@@ -266,7 +307,7 @@ collectives(8)
 step("long_collectives", "correctness", 150, 60, "Every collective of 128 MiB, 2 processes, as one node and as two",
      ["{root}/tests/gpu/every_collective.sh", "{bin}", "2", "{collectives}"], readers.every_collective, MOST="{longest}", **OF_TESTS)
 step("sanitizer", "rest", 150, 60, "Does compute-sanitizer find an access out of bounds in the kernels?",
-     ["compute-sanitizer", "--tool", "memcheck", "{bin}/test_cuda", "--gtest_filter=DeviceTypes*"], readers.sanitizer,
+     ["{compute-sanitizer}", "--tool", "memcheck", "{bin}/test_cuda", "--gtest_filter=DeviceTypes*"], readers.sanitizer,
      ["compute-sanitizer"], **OF_TESTS)
 step("waits", "rest", 150, 90, "Every call while a stream waits; connections; mappings", ["{bin}/gpu_waits"], readers.markdown_table,
      ["CUDA's runtime"])

@@ -18,7 +18,7 @@ GPU = ROOT / "perf" / "gpu"
 sys.path.insert(0, str(ROOT / "perf"))
 import gpu_report  # noqa: E402
 from gpu import kit, readers, results  # noqa: E402
-from gpu.steps import ALL, GROUPS, SIZES  # noqa: E402
+from gpu.steps import ALL, GROUPS, SIZES, TOOLS  # noqa: E402
 
 PERF = """# Collective test starting: AllReduce, Weft 0.1.0
 #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
@@ -28,6 +28,13 @@ PERF = """# Collective test starting: AllReduce, Weft 0.1.0
 # Algorithms           : one_hop (8 B), ring (1 MiB)
 # Out of bounds values : 0 OK
 # Avg bus bandwidth    : 8.5
+"""
+NCU = """==PROF== Connected to process 7
+"ID","Process ID","Kernel Name","gpu__time_duration.sum","sm__throughput.avg.pct_of_peak_sustained_elapsed","gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed","sm__warps_active.avg.pct_of_peak_sustained_active"
+"","","","nsecond","%","%","%"
+"0","7","loom_add(loom::cuda::AddArguments)","1,000","5.5","80","90"
+"1","7","loom_attention_forward_bf16_64","1000","40","20","25"
+"2","7","loom_attention_forward_bf16_64","3000","60","20","25"
 """
 TESTS = """[==========] Running 4 tests from 2 test suites.
 [ RUN      ] Graphs.AreLaunchedAgain
@@ -61,7 +68,7 @@ class Table(unittest.TestCase):
                 self.assertTrue((ROOT / file).exists(), file)
 
     def test_one_run_holds_the_steps_of_loom_and_two_hold_those_of_weft(self):
-        of_loom = [step for step in ALL if step.group in ("losses", "training")]
+        of_loom = [step for step in ALL if step.group in ("losses", "training", "tools")]
         self.assertLess(sum(step.usual_s for step in of_loom), 540)
         self.assertLess(sum(step.usual_s for step in ALL if step not in of_loom), 2 * 600)
 
@@ -84,7 +91,7 @@ class Table(unittest.TestCase):
     def test_every_size_has_a_small_one(self):
         for step in ALL:
             for name in re.findall(r"\{([^}]*)\}", " ".join([*step.command, *step.environment.values()])):
-                self.assertIn(name, {"bin", "lib", "root", "driver", *SIZES}, step.name)
+                self.assertIn(name, {"bin", "lib", "root", "driver", *TOOLS, *SIZES}, step.name)
 
 
 class Readers(unittest.TestCase):
@@ -140,6 +147,9 @@ class Readers(unittest.TestCase):
         self.assertEqual((again["steps"], again["first loss"], again["notes"]), (1, 10.5, "a batch of 64 does not fit"))
         with self.assertRaises(readers.Unreadable):
             readers.training('{"note": "a batch of 1 does not fit"}')
+        kernel = '{"instruction": "backward", "kernel": "loom_add", "calls": 24, "kernel_ms": 1.5}'
+        values = readers.training("\n".join([*steps, sums, kernel]))
+        self.assertEqual((values["rows"][0]["steps"], [row["kernel"] for row in values["kernels"]]), (2, ["loom_add"]))
 
     def test_lines_of_json_up_to_where_a_program_was_ended(self):
         text = 'weft WARN x\n{"stage": "process group"}\n{"stage": "collectives", "right": true}\n{"stage": "unsh'
@@ -176,6 +186,34 @@ class Readers(unittest.TestCase):
         self.assertEqual(readers.sanitizer(TESTS + "========= ERROR SUMMARY: 0 errors\n")["errors"], 0)
         with self.assertRaises(readers.Unreadable):
             readers.sanitizer(TESTS + "========= Error: Device not supported\n")
+
+
+    def test_compute_sanitizer_of_programs_that_are_no_tests(self):
+        race = "========= Error: Race reported between Write access and Read access\n"
+        for text, count in (
+            ("========= ERROR SUMMARY: 0 errors\n", 0),
+            ("========= ERROR SUMMARY: 1 error\n", 1),
+            ("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n", 0),
+            (race + "========= RACECHECK SUMMARY: 3 hazards displayed (2 errors, 1 warning)\n", 2),
+        ):
+            self.assertEqual(readers.errors(text)["errors"], count, text)
+        with self.assertRaises(readers.Unreadable):
+            readers.errors("========= Error: Device not supported\n")
+
+    def test_ncu(self):
+        values = readers.ncu("noise\n" + NCU)
+        self.assertEqual([(row["kernel"], row["launches"]) for row in values["rows"]], [("loom_attention_forward_bf16_64", 2), ("loom_add", 1)])
+        slowest = values["rows"][0]
+        self.assertAlmostEqual(slowest["ms"], 0.004)
+        self.assertAlmostEqual(slowest["multiprocessors, %"], (1000 * 40 + 3000 * 60) / 4000)  # by time
+        for text, reason in (
+            ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", "ERR_NVGPUCTRPERM"),
+            ("==ERROR== Failed to initialize the profiler\n", "Failed to initialize"),
+            (NCU.split('"0"')[0], "saw no launch"),
+            ("", "no error"),
+        ):
+            with self.assertRaisesRegex(readers.Unreadable, reason):
+                readers.ncu(text)
 
 
 class InFolder(unittest.TestCase):
@@ -228,8 +266,16 @@ class Report(InFolder):
             "weft_info": readers.lines("a driver for CUDA 13.0 with 1 device\n"),
             "loom_124M": readers.training(
                 '{"step": 0, "loss": 10.5, "ms": 130}\n{"system": "Loom on a GPU", "batch": 64, "tokens": 1024, "ms": 130, '
-                '"tokens_per_second": 504123, "flops_per_token": 803e6, "memory_mb": 9000, "planned_mb": 8000}'
+                '"tokens_per_second": 504123, "flops_per_token": 803e6, "memory_mb": 9000, "planned_mb": 8000}\n'
+                '{"instruction": "forward", "kernel": "product of m 1", "calls": 12, "kernel_ms": 60}\n'
+                '{"instruction": "forward", "kernel": "loom_attention_forward_bf16_64", "calls": 12, "kernel_ms": 26}\n'
+                '{"instruction": "step", "kernel": "loom_adamw_bf16", "calls": 14, "kernel_ms": 13}\n'
             ),
+            "ceilings_124M": readers.json_rows(
+                '{"what": "attention forward", "ms": 1}\n{"what": "all products of a step", "ms": 55}\n{"what": "all attention of a step", "ms": 20}'
+            ),
+            "racecheck_step": readers.errors("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n"),
+            "ncu": readers.ncu(NCU),
             "losses_fp32": readers.json_rows('{"family": "bloom", "precision": "fp32", "largest difference": 2e-6}'),
         }
         for name, its in values.items():
@@ -261,6 +307,13 @@ class Report(InFolder):
             "a driver for CUDA 13.0",
             "| loom_124M | Loom on a GPU | 64 | 1024 | 1 | 130 | 504123 |",
             "| bloom | fp32 | 2e-06 |",
+            "| products | 60 | 46.2 | 55 |",
+            "| attention | 26 | 20 | 20 |",
+            "| other kernels | 13 | 10 |  |",
+            "| between kernels | 31 | 23.8 |  |",
+            "| step | loom_adamw_bf16 | 14 | 13 |",
+            "| Does racecheck find a race in shared memory in a step in bf16? | 0 errors | ok |",
+            "| loom_attention_forward_bf16_64 | 2 | 0.004 | 55 |",
             "12.5",
             "1 passed, 1 failed, 1 skipped",
             "not over: Aborts.EndAtOnce",
@@ -354,6 +407,13 @@ class Runs(InFolder):
         self.assertEqual(lines["good"]["card"], "a card")
         self.assertIn("==== fails ====\nfirst\nso it is", (self.out / "output.log").read_text())
 
+    def test_results_that_no_page_can_show_do_not_stop_the_others(self):
+        earlier = self.folder / "earlier.jsonl"
+        earlier.write_text('{"step": "loom_124M", "status": "ok", "values": {"kind": "training", "kernels": [{}]}}\n')
+        done = self.run_steps([("good", 9, 0, "echo '{}'")], "--done", str(earlier))
+        self.assertIn("the page was not written", done.stderr)
+        self.assertEqual(self.status()["good"], "ok")
+
     def test_what_a_step_leaves_behind_is_ended(self):
         mark = self.folder / "process"
         self.run_steps(
@@ -421,16 +481,21 @@ STUB = r"""#!/bin/sh
 name=$(basename "$0")
 echo "$name $* NCCL_NET=$NCCL_NET NCCL_NET_PLUGIN=$NCCL_NET_PLUGIN NCCL_HOSTID=$NCCL_HOSTID LD_PRELOAD=$LD_PRELOAD" >> {calls}
 case "$name $*" in
-  *facts.py*) echo '{{"devices": ["NVIDIA H100 80GB HBM3"], "cards": null, "torch": "2.11.0", "NCCL": "2.28.9", "compute-sanitizer": "here"}}' ;;
+  *facts.py*) echo '{{"devices": ["NVIDIA H100 80GB HBM3"], "cards": null, "torch": "2.11.0", "NCCL": "2.28.9", "compute-sanitizer": "'$(dirname "$0")/compute-sanitizer'", "ncu": "'$(dirname "$0")/ncu'"}}' ;;
   *fsdp.py*) echo '{{"stage": "process group", "libraries": ["a"]}}'; echo '{{"stage": "fully_shard", "step_ms": 3.5, "largest_difference": 1e-7}}' ;;
   *loom_losses.py*) echo '{{"family": "bloom", "precision": "fp32", "largest difference": 2e-6}}' ;;
   loom_step* | *torch_gpt2.py*) echo '{{"step": 0, "loss": 10.5, "ms": 130}}'
-    echo '{{"system": "'$name'", "batch": 64, "tokens": 1024, "ms": 130, "tokens_per_second": 504123, "flops_per_token": 803e6}}' ;;
+    echo '{{"system": "'$name'", "batch": 64, "tokens": 1024, "ms": 130, "tokens_per_second": 504123, "flops_per_token": 803e6}}'
+    echo '{{"instruction": "forward", "kernel": "product of m 1", "calls": 12, "kernel_ms": 60}}' ;;
+  loom_probe\ gradients*) echo '{{"family": "bloom", "task": "causal", "worst relative error": 2e-5, "of": "wte"}}' ;;
+  loom_probe*) echo '{{"what": "all products of a step", "ms": 55, "TFLOP/s": 700}}' ;;
   gpu_ranks\ time*) echo '{{"collective":"all_reduce","ranks":2,"bytes":64,"us":32.1,"GB/s":0.002,"algorithm":"one_hop","path":"mapped GPU memory","graph":0}}' ;;
   gpu_ranks*) echo '{{"us": 4.5}}' ;;
   gpu_probe\ census*) echo no ;;
   gpu_probe\ beside*) echo 12.5 ;;
   gpu_waits*) printf '| call | returns | others |\n| --- | --- | --- |\n| cudaMalloc | after 0.10 ms | 0.20 ms at most |\n' ;;
+  compute-sanitizer*racecheck*) echo '========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)' ;;
+  ncu*) cat {ncu} ;;
   compute-sanitizer*) printf '[ RUN      ] A.B\n[       OK ] A.B (1 ms)\n========= ERROR SUMMARY: 0 errors\n' ;;
   test_*) printf '[ RUN      ] A.B\n[       OK ] A.B (1 ms)\n' ;;
   weft_info*) echo 'a driver for CUDA 13.0 with 1 device' ;;
@@ -446,12 +511,13 @@ esac
 
 class OnAMachineOfScripts(InFolder):
     def test_every_step_is_run_as_it_would_be_on_a_gpu_and_shown(self):
-        calls, table = self.folder / "calls", self.folder / "table"
+        calls, table, ncu = self.folder / "calls", self.folder / "table", self.folder / "ncu"
         table.write_text(PERF)
+        ncu.write_text(NCU)
         folder = self.folder / "kit" / "bin"
         folder.mkdir(parents=True)
-        for program in (*kit.PROGRAMS, "python3", "compute-sanitizer"):
-            (folder / program).write_text(STUB.format(calls=calls, table=table))
+        for program in (*kit.PROGRAMS, "python3", *TOOLS):
+            (folder / program).write_text(STUB.format(calls=calls, table=table, ncu=ncu))
             (folder / program).chmod(0o755)
         done = subprocess.run(
             [sys.executable, "-B", GPU / "quarter_hour.py", "--kit", folder.parent, "--out", self.out, "--budget", "9999"],
@@ -473,8 +539,12 @@ class OnAMachineOfScripts(InFolder):
             "gpu_ranks time 4 all_gather 64 65536 1048576 16777216 268435456 ",
             "test_cuda --gtest_filter=*Graph* ",
             "compute-sanitizer --tool memcheck ",
+            f"compute-sanitizer --tool racecheck --kernel-name kns=loom_ --error-exitcode 3 {folder}/loom_probe gradients --gpu 0 ",
+            f"ncu --clock-control none --kernel-name regex:loom_ --launch-count 100 --csv --page raw --print-units base --metrics gpu__time_duration.sum,",
+            "loom_probe gradients --gpu 0 --families gpt2,gptj,gpt_neox,gpt_neo,bloom,bert,roberta --parameters 0 ",
+            "loom_probe ceilings --vocabulary 50257 --cube 8192 --copy 1073741824 --repeats 20 --tokens 1024 --layers 48 --width 1600 --heads 25 --batch 16 ",
             "loom_losses.py " + f"{folder}/loom --steps 20 --width 128 --tokens 64 --families gpt2,gptj,gpt_neox,gpt_neo,bloom,bert,roberta --precisions fp32 ",
-            "loom_step --gpu 0 --precision bf16 --vocabulary 50257 --tokens 1024 --layers 48 --width 1600 --heads 25 --batch 16 --steps 8 ",
+            "loom_step --gpu 0 --precision bf16 --vocabulary 50257 --tokens 1024 --layers 48 --width 1600 --heads 25 --batch 16 --steps 8 --kernels ",
             "torch_gpt2.py compiled --tokens 1024 --layers 12 --width 768 --heads 12 --batch 64 --steps 30 ",
         ):
             self.assertIn(part, called)
@@ -490,6 +560,8 @@ class OnAMachineOfScripts(InFolder):
             "1 passed, 0 failed, 0 skipped; compute-sanitizer: 0 errors",
             "| loom_124M | loom_step | 64 | 1024 | 1 | 130 | 504123 | 405 | 40.9 |",
             "| torch_compiled_1.5B | python3 |",
+            "| products | 60 | 46.2 | 55 |",
+            "| Does racecheck find a race in shared memory in a step in bf16? | 0 errors | ok |",
         ):
             self.assertIn(part, page)
         self.assertEqual(len(list(self.out.iterdir())), 3)  # all that has to come back
