@@ -11,7 +11,7 @@ set(WEFT_ALONE tests/api/allocation_test.cc tests/loom/engine/allocation_test.cc
 list(JOIN WEFT_ALONE "|" WEFT_ALONE)
 
 # compile_together(target): for the directory that adds the target, when it has all its sources. What tests share is compiled
-# alone, and so are files with flags of their own.
+# alone, and so are files with flags of their own. Where the target's UNITY_BUILD_MODE is GROUP, files of one folder are together.
 function(compile_together target)
   if(NOT WEFT_TOGETHER)
     return()
@@ -24,6 +24,12 @@ function(compile_together target)
     cmake_path(RELATIVE_PATH path BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE name)
     if(name MATCHES "^(${WEFT_ALONE})" OR NOT name MATCHES "^src/|_test[.]cc$")
       set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+      continue()
     endif()
+    cmake_path(GET name PARENT_PATH layer)
+    string(MAKE_C_IDENTIFIER ${layer} layer)
+    math(EXPR eight "0${${layer}} / 8")
+    math(EXPR ${layer} "0${${layer}} + 1")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${layer}_${eight})
   endforeach()
 endfunction()
