@@ -439,7 +439,7 @@ def rank_wrong_devices():
     raises(ValueError, [f"{DEVICE}:{1 - used}", f"{DEVICE}:{used}", "one device"], dist.all_reduce, elsewhere)
     raises(ValueError, ["cpu", f"{DEVICE}:{used}", "must be on one device"], dist.all_gather_into_tensor,
            torch.zeros(size * 3), full(3, 1))
-    raises(ValueError, ["must be on one device"], dist.all_gather, [torch.zeros(3)] * size, full(3, 1))
+    raises(ValueError, ["must be on one device"], dist.all_gather, [torch.zeros(3) for _ in range(size)], full(3, 1))
     backend = dist.group.WORLD._get_backend(torch.device(DEVICE))
     raises(ValueError, ["is on meta", f"cpu and {DEVICE}"], backend.allreduce, [torch.empty(3, device="meta")],
            dist.AllreduceOptions())
