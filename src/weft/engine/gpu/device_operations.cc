@@ -58,7 +58,7 @@ int DeviceOperations::start_awaiting() {
       continue;
     }
     awaiting_.erase(awaiting_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (here) op->device->on_path().ended = true;
+    if (here && !over) op->device->on_path().ended = true;
     if (!here) op->comm->fail(here.status().in(describe(*op)), true);
     else if (!op->started) context_.start(*op);
     context_.operations().release(op);

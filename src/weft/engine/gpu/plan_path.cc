@@ -31,7 +31,7 @@ Status copy_in(void* stream, void* to, const void* from, uint64_t bytes) {
 }
 
 template <typename Word>
-Word load(const Word& word) {
+Word acquire(const Word& word) {
   return std::atomic_ref(const_cast<Word&>(word)).load(std::memory_order_acquire);
 }
 
@@ -185,7 +185,7 @@ std::shared_ptr<StreamPath::Served> PlanPath::make(const plan::Request& request,
 Status PlanPath::follow_last(cuda::StreamHandle* stream) {
   if (launched_ == 0 || stream == last_stream_) return {};
   if (!copies_last_) {
-    if (load(host_->ended) >= launched_) return {};
+    if (acquire(host_->ended) >= launched_) return {};
     // The lower half of the word: a kernel writes it when it ends, and so does one that is aborted.
     return cuda::check((*cuda::driver())
                            ->stream_wait_value(stream, reinterpret_cast<uintptr_t>(&host_->ended),
@@ -331,8 +331,8 @@ Status PlanPath::capture(const StreamCall& call, const std::shared_ptr<const Ser
   return launch(call, static_cast<const Kernel&>(*served));
 }
 
-uint64_t PlanPath::begun() const { return load(host_->begun); }
-uint64_t PlanPath::ended() const { return load(host_->ended); }
+uint64_t PlanPath::begun() const { return acquire(host_->begun); }
+uint64_t PlanPath::ended() const { return acquire(host_->ended); }
 // A launch stores `begun` and then reads `abort` (plan_kernel.h).
 void PlanPath::stop() { std::atomic_ref(host_->abort).store(1); }
 void PlanPath::outlive() {
@@ -343,16 +343,16 @@ void PlanPath::outlive() {
 
 // ---- Operations under way
 
-bool PlanPath::has_begun(uint64_t epoch) const { return load(host_->begun) >= epoch; }
+bool PlanPath::has_begun(uint64_t epoch) const { return acquire(host_->begun) >= epoch; }
 
 Result<bool> PlanPath::has_ended(uint64_t epoch) {
-  if (load(host_->reported)) return fail(Code::timeout, "{}", holds_up(epoch));
-  if (load(host_->ended) < epoch) return false;
+  if (acquire(host_->reported)) return fail(Code::timeout, "{}", holds_up(epoch));
+  if (acquire(host_->ended) < epoch) return false;
   return board_->peers_are_well();
 }
 
 std::string PlanPath::holds_up(uint64_t) const {
-  if (!load(host_->reported)) return "";
+  if (!acquire(host_->reported)) return "";
   const cuda::PlanHost::Report& report = host_->report;
   return fmt::format(
       "its kernel waited too long for rank {}: step {}, tag {}, "
@@ -364,7 +364,7 @@ std::string PlanPath::holds_up(uint64_t) const {
 // Until a kernel has left, it may touch memory of every rank. So its stream counts as one that waits. What
 // peers have read of this rank since may be wrong.
 void PlanPath::let_go(uint64_t epoch) {
-  if (load(host_->ended) >= epoch) return cuda::DeferredFree::instance().stream_goes_on();
+  if (acquire(host_->ended) >= epoch) return cuda::DeferredFree::instance().stream_goes_on();
   std::atomic_ref(host_->abort).store(1, std::memory_order_release);
   board_->set_failed();
   if (lingering_++ > 0) return;
@@ -374,7 +374,7 @@ void PlanPath::let_go(uint64_t epoch) {
 }
 
 bool PlanPath::is_drained() {
-  if (load(host_->ended) < launched_ && executor_.alive(now_ns()).ok()) return false;
+  if (acquire(host_->ended) < launched_ && executor_.alive(now_ns()).ok()) return false;
   for (; lingering_ > 0; --lingering_) cuda::DeferredFree::instance().stream_goes_on();
   return true;
 }
