@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <span>
 
 #include "base/checked_copy.h"
 #include "gpu.h"
@@ -191,7 +192,7 @@ void Receiver::tell(const std::vector<Clear>& clears) {
   header.all_are_cleared = clears_all_;
   header.asked = last_asked_;
   std::memcpy(message, &header, sizeof header);
-  std::memcpy(message + sizeof header, clears.data(), clears.size() * sizeof(Clear));
+  std::ranges::copy(std::as_bytes(std::span(clears)), message + sizeof header);
   post(envelope(Kind::clear), message, sizeof header + clears.size() * sizeof(Clear));
 }
 
