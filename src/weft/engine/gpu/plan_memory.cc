@@ -56,14 +56,11 @@ Result<std::unique_ptr<PlanMemory>> PlanMemory::create(DeviceExecutor& executor,
   return memory;
 }
 
-// A peer's kernel that is about to end may still write here.
+// What was offered stays for ever. A peer's kernel may read and write it after this rank has left, and after
+// this rank's context has: no rank waits for the end of its peers' kernels.
 PlanMemory::~PlanMemory() {
-  if (outlives_) {
-    (void)new auto(std::move(mappings_));
-    return;
-  }
-  if (offered_) executor_.device_blocks().retire(own_);
-  else executor_.device_blocks().give(own_);
+  if (outlives_) (void)new auto(std::move(mappings_));
+  else if (!offered_) executor_.device_blocks().give(own_);
 }
 
 Result<cuda::SharedMemory> PlanMemory::offer() {
