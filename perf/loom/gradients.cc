@@ -13,15 +13,11 @@
 #include "engine/rank_state.h"
 #include "loom/probe.h"
 #include "model/families.h"
+#include "model/families/family.h"
 #include "model/objectives/objective.h"
 
 namespace loom::probe {
 namespace {
-
-constexpr model::Family kFamilies[] = {model::Family::gpt2,    model::Family::gptj,  model::Family::gpt_neox,
-                                       model::Family::gpt_neo, model::Family::bloom, model::Family::bert,
-                                       model::Family::roberta};
-constexpr model::Task kTasks[] = {model::Task::causal, model::Task::masked, model::Task::classification};
 
 using Values = std::vector<std::vector<float>>;  // of each unit
 
@@ -86,7 +82,8 @@ class Model {
     Result<format::FlatWriter> writer = format::FlatWriter::create(folder_, *layout, 0);
     LOOM_TRY(writer.status());
     for (const model::Unit& unit : engine_.units())
-      LOOM_TRY(writer->write(engine::state_part_name(unit, parts_.front()), parameters[static_cast<size_t>(unit.index)]));
+      LOOM_TRY(writer->write(engine::state_part_name(unit, parts_.front()),
+                             parameters[static_cast<size_t>(unit.index)]));
     LOOM_TRY(writer->finish());
     engine::StateReaders readers(1);
     readers[0].push_back(std::make_unique<format::FlatReader>(folder_, *layout));
@@ -253,8 +250,8 @@ Status check(const GradientOptions& o, model::Family family, model::Task task, b
   fmt::print(R"({{"family": "{}", "task": "{}", "device": "{}", "loss": {:.6f}, "evaluated": {:.6f}, )"
              R"("worst relative error": {:.2e}, "of": "{}", "right": {}}})"
              "\n",
-             model::family_name(family), model::objective_of(task).name, o.gpu < 0 ? "CPUs" : "GPU", loss, *evaluated,
-             worst->error, worst->parameter, right);
+             model::family_name(family), model::objective_of(task).name, o.gpu < 0 ? "CPUs" : "GPU", loss,
+             *evaluated, worst->error, worst->parameter, right);
   std::fflush(stdout);
   return {};
 }
@@ -264,13 +261,13 @@ Status check(const GradientOptions& o, model::Family family, model::Task task, b
 Status check_gradients(const GradientOptions& options) {
   for (const std::string& name : options.families) LOOM_TRY(model::family_from(name).status());
   bool wrong = false;
-  for (const model::Family family : kFamilies) {
-    if (!options.families.empty() && std::ranges::count(options.families, model::family_name(family)) == 0)
-      continue;
-    for (const model::Task task : kTasks)
-      if (model::choices_of(family, task).ok())
-        LOOM_TRY(check(options, family, task, wrong)
-                     .in(fmt::format("{}, {}", model::family_name(family), model::objective_of(task).name)));
+  for (const model::FamilyDescription* const described : model::descriptions()) {
+    const model::Family family = described->family;
+    if (!options.families.empty() && std::ranges::count(options.families, described->name) == 0) continue;
+    for (const model::Objective* const objective : model::objectives())
+      if (model::choices_of(family, objective->task).ok())
+        LOOM_TRY(check(options, family, objective->task, wrong)
+                     .in(fmt::format("{}, {}", described->name, objective->name)));
   }
   return wrong ? fail(Code::invalid_data, "a gradient is further from the differences than {}",
                       options.tolerance)

@@ -41,8 +41,8 @@ double plan_kernel_us(const Machine& machine, const plan::Request& request, int 
 /// What `direct` in one kernel takes, with so many blocks in a lane: every rank reads and writes exposed
 /// buffers of the others.
 double exposed_kernel_us(const Machine& machine, const plan::Request& request, int ranks, uint32_t blocks);
-/// What a plan of several nodes takes as one kernel with a proxy, estimated like one that goes step by step
-/// (estimate.h): the kernel does at once what it has, and what crosses nodes waits for the proxy's flags.
+/// The time of a plan of several nodes as one kernel with a proxy, by the estimate of step-by-step plans
+/// (estimate.h). The kernel does its steps at once. Steps between nodes wait for the proxy's flags.
 Result<double> proxy_kernel_us(const Machine& machine, const plan::Algorithm& algorithm,
                                const plan::Request& request, const topology::Layout& layout,
                                const plan::Limits& limits);

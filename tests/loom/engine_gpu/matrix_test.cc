@@ -73,9 +73,9 @@ struct Row {
   Cards cards;
 
   std::string name() const {
-    return fmt::format("{}_{}_{}_{}_{}_{}_{}", model::family_name(model.family), model::objective_of(model.task).name,
-                       program::precision_name(type.precision), division.name, memory.name,
-                       dropout > 0 ? "dropout" : "sure", cards.name);
+    return fmt::format("{}_{}_{}_{}_{}_{}_{}", model::family_name(model.family),
+                       model::objective_of(model.task).name, program::precision_name(type.precision),
+                       division.name, memory.name, dropout > 0 ? "dropout" : "sure", cards.name);
   }
   program::Job job() const {
     program::Job job =

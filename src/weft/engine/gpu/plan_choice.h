@@ -2,8 +2,7 @@
 //   one_hop   short calls: every rank puts its data into slots of all others
 //   direct    longer ones: ranks expose their buffers, and read and write those of others
 //
-// Of a communicator on several nodes the kernel does what is inside a node, and its proxy what crosses nodes
-// (proxy.h):
+// On several nodes, the kernel does the steps inside its node. Its proxy (proxy.h) does those between nodes:
 //   one_hop              every rank puts its data to all others
 //   all_to_all           inside a node ranks read each other's buffers, and blocks go to other nodes
 //   recursive_doubling   … in steps, each with one partner

@@ -34,8 +34,8 @@ ProxyPlaces proxy_places(const plan::Plan& plan, const cuda::PlanProgram& progra
 
 class Proxy {
  public:
-  /// Of a peer: room for the longest message of TCP and a shorter one. With the words before them, the slots of
-  /// a power of two of ranks fill a block of the pool.
+  /// Of a peer: room for the longest message of TCP and a shorter one. With the words before them, the slots
+  /// of a power of two of ranks fill a block of the pool.
   static constexpr uint32_t kSlotBytes = 112 << 10;
 
   /// For a rank of a communicator of so many ranks. Errors: out_of_memory, unhandled_cuda_error.
