@@ -475,8 +475,8 @@ WEFT_API weftResult_t weftCommUserRank(const weftComm_t comm, int* rank);
  * weftInvalidComm, weftSystemError. */
 WEFT_API weftResult_t weftCommDump(weftComm_t comm, const char* path);
 
-/* Weft only. Fills in *stats, which starts as WEFT_COMM_STATS_INITIALIZER. Does not block.
- * Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument (not initialized). */
+/* Weft only. Fills in *stats, which starts as WEFT_COMM_STATS_INITIALIZER. Does not block. Errors:
+ * weftInvalidPointer, weftInvalidComm, weftInvalidArgument (not initialized). */
 WEFT_API weftResult_t weftCommGetStats(weftComm_t comm, weftCommStats_t* stats);
 
 /* ---- memory ---- */
@@ -495,8 +495,8 @@ WEFT_API weftResult_t weftMemFree(void* ptr);
  * `*handle`. Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument (size 0), weftSystemError. */
 WEFT_API weftResult_t weftCommRegister(const weftComm_t comm, void* buff, size_t size, void** handle);
 
-/* Undoes weftCommRegister. No operation may be using the buffer. Errors: weftInvalidComm, weftInvalidArgument
- * (unknown handle). */
+/* Undoes weftCommRegister. No operation may be using the buffer. Errors: weftInvalidComm,
+ * weftInvalidArgument (unknown handle). */
 WEFT_API weftResult_t weftCommDeregister(const weftComm_t comm, void* handle);
 
 /* ---- operators ---- */
@@ -512,10 +512,12 @@ WEFT_API weftResult_t weftRedOpCreatePreMulSum(weftRedOp_t* op, void* scalar, we
  * Errors: weftInvalidComm, weftInvalidOp (built in, or not of this communicator). */
 WEFT_API weftResult_t weftRedOpDestroy(weftRedOp_t op, weftComm_t comm);
 
-/* ---- streams ---- */
+/* ---- streams ----
+ *
+ * Weft only. A stream is a queue of operations on host memory. On GPU memory, CUDA's streams take its place.
+ */
 
-/* Weft only. Makes a stream of operations on host memory. It belongs to no communicator. Errors:
- * weftInvalidPointer, weftOutOfMemory. */
+/* Makes a stream. It belongs to no communicator. Errors: weftInvalidPointer, weftOutOfMemory. */
 WEFT_API weftResult_t weftStreamCreate(weftStream_t* stream);
 
 /* Waits for the stream's operations and its callbacks (weftStreamNotify), then frees it. Errors:
@@ -536,25 +538,25 @@ WEFT_API weftResult_t weftStreamGetPosition(weftStream_t stream, uint64_t* posit
  * weftStreamSynchronize, weftInvalidArgument (the stream has had fewer operations). */
 WEFT_API weftResult_t weftStreamSynchronizeTo(weftStream_t stream, uint64_t position);
 
-/* Weft only. As weftStreamSynchronizeTo, but returns weftInProgress after `timeoutSeconds` if the operations
- * are not complete. They go on. 0 does not block; INFINITY sets no limit. Further errors:
- * weftInvalidArgument (timeoutSeconds is negative or NaN). */
+/* As weftStreamSynchronizeTo, but returns weftInProgress after `timeoutSeconds` if the operations are not
+ * complete. They go on. 0 does not block; INFINITY sets no limit. Further errors: weftInvalidArgument
+ * (timeoutSeconds is negative or NaN). */
 WEFT_API weftResult_t weftStreamWait(weftStream_t stream, uint64_t position, double timeoutSeconds);
 
 /* Returns weftSuccess if every operation on the stream is complete, else weftInProgress. Does not block.
  * Errors: as weftStreamSynchronize. */
 WEFT_API weftResult_t weftStreamQuery(weftStream_t stream);
 
-/* Weft only. As weftStreamQuery, for the first `position` operations of the stream. Errors: as
- * weftStreamSynchronizeTo. */
+/* As weftStreamQuery, for the first `position` operations of the stream. Errors: as weftStreamSynchronizeTo.
+ */
 WEFT_API weftResult_t weftStreamQueryTo(weftStream_t stream, uint64_t position);
 
-/* Weft only. Calls `notify` once, when every operation that is on the stream now is complete. Operations of
- * an open group do not count. Does not block, and no thread needs to wait. `notify` runs on a thread of the
- * library, never inside this call, and may call every function but weftStreamDestroy. Callbacks of one
- * stream start in the order of these calls, all callbacks of a process one after the other. A callback that
- * blocks delays the next by a millisecond. For a poll loop, let `notify` write to an eventfd. Errors:
- * weftInvalidPointer (NULL or destroyed, or `notify` is NULL). */
+/* Calls `notify` once, when every operation that is on the stream now is complete. Operations of an open
+ * group do not count. Does not block, and no thread needs to wait. `notify` runs on a thread of the library,
+ * never inside this call, and may call every function but weftStreamDestroy. Callbacks of one stream start
+ * in the order of these calls, all callbacks of a process one after the other. A callback that blocks delays
+ * the next by a millisecond. For a poll loop, let `notify` write to an eventfd. Errors: weftInvalidPointer
+ * (NULL or destroyed, or `notify` is NULL). */
 WEFT_API weftResult_t weftStreamNotify(weftStream_t stream, weftNotify_t notify, void* arg);
 
 /* ---- collectives ----
