@@ -64,16 +64,20 @@ struct Cluster {
   std::string description;
 };
 
-/// A description of a cluster, as `weft_sim` reads it: nodes and ranks_per_node; `compute`, of a rank:
-/// gflops, fp32_gflops, gemm_efficiency, memory_efficiency, flash_efficiency, product_efficiency,
-/// multiprocessors, launch_us, memory_gib; tier.gb_per_s; `engines`, an object each by name with
-/// gather_gb_per_s, reduce_gb_per_s, all_reduce_gb_per_s, all_reduce_latency_us, intra_gb_per_s, hidden,
-/// multiprocessors, gradient_bits, and scatters_transfers and fuses_sums, which are 0 or 1; and of `machine`
-/// the links inside a node (intra.bytes_per_us; latency is alpha_us plus overhead_us at both ends), those
-/// between nodes (nic_bytes_per_us · rails · crossing; inter's latency), and memory.copy_large, twice, since
-/// a copy reads and writes. Rates of links and memory that the file leaves out are 0, which plan() refuses;
-/// what else it leaves out keeps Cluster's default. Errors: not_found; invalid_data (bad JSON);
-/// invalid_argument, naming the key.
+/// Reads the description of a cluster, in the format of `weft_sim`. These keys count:
+/// * nodes, ranks_per_node
+/// * `compute`, of a rank: gflops, fp32_gflops, gemm_efficiency, memory_efficiency, flash_efficiency,
+///   product_efficiency, multiprocessors, launch_us, memory_gib
+/// * tier.gb_per_s
+/// * `engines`, an object each by name: gather_gb_per_s, reduce_gb_per_s, all_reduce_gb_per_s,
+///   all_reduce_latency_us, intra_gb_per_s, hidden, multiprocessors, gradient_bits; scatters_transfers and
+///   fuses_sums, which are 0 or 1
+/// * of `machine` the links inside a node: intra.bytes_per_us; the latency is alpha_us plus overhead_us at
+///   both ends
+/// * of `machine` the links between nodes: nic_bytes_per_us · rails · crossing; the latency of inter
+/// * of `machine` memory.copy_large, twice, since a copy reads and writes
+/// A rate of links or memory that the file lacks is 0, which plan() refuses. Other keys that it lacks keep
+/// Cluster's default. Errors: not_found; invalid_data (bad JSON); invalid_argument, naming the key.
 LOOM_API Result<Cluster> read_cluster(const std::string& path);
 
 /// Which engine trains, and how.
@@ -198,12 +202,13 @@ struct Trouble {
   /// Whether one node has the trouble, but all are simulated with it: both times are upper bounds.
   bool upper_bound = false;
 };
-/// The cluster as it is, a slow node, a failed interface, half of all interfaces, the other placements, and
-/// each trait of the engine that matters to the config, changed: what stages send and who sends it, how sums
-/// of gradients are added, what is hidden, and the bits of gradients.
-/// One node that is slow or lacks an interface holds up all ranks, since every step ends with all of them.
-/// The rates of that node are taken for all, which is an upper bound. Alternatives are other degrees of
-/// sharding and placements that fit.
+/// Predictions for the cluster as it is, and with one change each:
+/// * a slow node, a failed interface, half of all interfaces, the other placements
+/// * each trait of the engine that matters to the config: what stages send and which ranks send it, how sums
+///   of gradients are added, what is hidden, and the bits of gradients
+/// One node that is slow or lacks an interface delays all ranks, since every step ends with all of them. All
+/// nodes take the rates of that node, which is an upper bound. Alternatives are other degrees of sharding
+/// and placements that fit.
 LOOM_API Result<std::vector<Trouble>> what_if(const Config& config, const Cluster& cluster,
                                               int64_t vocabulary = 0, const Assumptions& assumptions = {});
 

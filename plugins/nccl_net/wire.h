@@ -1,34 +1,38 @@
-// What the two sides of a connection say to each other, once they are connected. Pure values.
+// The messages between the two sides of a connection, once they are connected. Pure values.
 //
-// Messages match in the order in which they are posted, tag by tag: both sides count, so the turn of a
-// message among those with its tag names it, and the order in which anything arrives does not matter.
+// Both sides count the messages of each tag, in the order in which they are posted. A message's number among
+// those of its tag is its turn. Tag and turn name a message, so it does not matter in which order messages
+// arrive.
 // * eager: a short message with its bytes, sent whether the receive is posted or not.
-// * clear: the receiver has posted receives, and says where each wants its bytes. It goes out where long
-//   messages are expected, since the last one was long, and else for whom asks: at once, or, while the sender
-//   has clears of that tag for the next few, together with others.
-// * ask: a long message waits for its clear. A sender that has not listened for long asks again for one that
-//   it has, since the receive may be gone: by a number, which the answer carries, a clear or a withdrawal.
+// * clear: the receiver has posted receives, and gives the address of each. It goes out unasked if long
+//   messages are expected, because the last one was long. Otherwise it answers an ask: at once, or together
+//   with others if the sender still has clears of that tag for the next few.
+// * ask: a long message waits for its clear. A sender that has not listened for long asks again although it
+//   has a clear, since the receive may be gone. Its ask has a number, which the answer (a clear or a
+//   withdrawal) carries.
 // * put: the bytes of a message that was cleared, in place.
 // * credit: the receiver has taken eager messages out. A clear says that, too.
 // * refused: a message is longer than the receive that it matches, and will not come.
-// * withdrawn: a receive has been taken away. What has not been sent for it is not sent any more, and that
-//   send is over, as if its bytes had been thrown away at the other side.
-// * word: the answer to that, whether the message comes all the same, since it has been sent.
+// * withdrawn: a receive has been taken away. The sender sends no more of its message, and that send is
+//   complete, as if the other side had discarded the bytes.
+// * word: the answer to that. It says whether the message still comes, because it has been sent.
 //
-// What an eager message waits in for its receive is called its landing. A sender may have so many messages,
-// and so many bytes of them, on their way or in landings as the receiver has granted when they met; what is
-// beyond waits for a credit or a clear. That cannot lock up, in whichever order tags are received: untold
-// credits are less than a quarter of the grant and a message is no longer than another, so when a sender
-// waits, more than half of the grant is in landings (or there in a moment), and from half on the receiver
-// clears every receive that is posted, long or short.
+// An eager message waits for its receive in a landing. When the sides connect, the receiver grants a number
+// of messages and of bytes. So many may be in flight or in landings. Further eager messages wait for a
+// credit or a clear.
 //
-// GPU memory is reached by puts alone, so a message from there waits for its clear, however short it is, and
-// asks for it. A receiver that has registered GPU memory says so in a clear, and from then on clears every
-// receive as it is posted; a sender that has heard of it sends nothing blind any more. Only what was on its
-// way by then may come eagerly for a receive into GPU memory, and is copied there.
+// This cannot lock up, in whichever order tags are received. Credits that the receiver has not reported are
+// less than a quarter of the grant, and a message is not longer than a quarter. So when a sender waits, more
+// than half of the grant is in landings, or soon will be. From half on, the receiver clears every posted
+// receive, long or short.
 //
-// In an Envelope, `comm` is the connection, by the number at its other side; the tag and `op`, the turn, name
-// the message.
+// Only puts reach GPU memory. So a message from there waits for its clear, however short it is, and asks for
+// it. A receiver that has registered GPU memory says so in a clear, and from then on clears every receive
+// when it is posted. A sender that has read this sends no eager message any more. Eager messages that it had
+// sent before may match a receive into GPU memory; the receiver copies them there.
+//
+// In an Envelope, `comm` is the connection, by the number at its other side. The tag and `op`, the turn,
+// name the message.
 #pragma once
 
 #include <cstdint>

@@ -53,10 +53,12 @@ std::optional<uint64_t> element_count(std::span<const uint64_t> shape);
 /// "[2, 3]".
 std::string shape_text(std::span<const uint64_t> shape);
 
-/// Reads and checks the header of a whole file. Errors (invalid_data), each saying what is wrong and where: a
-/// file too short, a header length over kMostHeaderBytes or beyond the file, bad JSON, keys that are missing,
-/// unknown, of another type or there twice, an unknown dtype, numbers that overflow, offsets that are
-/// reversed, overlap, leave a hole, end beyond or before the file's end, or do not fit dtype and shape.
+/// Reads and checks the header of a whole file. Errors, all invalid_data; each says what is wrong and where:
+/// * a file that is too short, a header length over kMostHeaderBytes or beyond the file, bad JSON
+/// * keys that are missing, unknown, duplicate or of another type; an unknown dtype
+/// * numbers that overflow
+/// * offsets that are reversed, overlap, leave a hole, do not end where the file ends, or do not fit dtype
+///   and shape
 Result<SafetensorsHeader> parse_safetensors_header(std::span<const std::byte> file);
 
 /// Lays tensors out one after the other, and makes the first bytes of the file: the length and the JSON,

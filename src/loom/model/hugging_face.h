@@ -13,11 +13,11 @@
 
 namespace loom::model {
 
-/// The task is that of the model class in `architectures`, or the family's usual one, or `task` if it is
-/// given; then a classification has `labels` classes, if that is not 0, and a head that a model of this
-/// config does not have begins anew: only who trains gives a task. Errors: invalid_data (a key is missing or
-/// of another type), unsupported (another family, a task that it has no head for, or a choice that is not
-/// computed here, by its key), invalid_argument as ModelSpec::check().
+/// The task is `task` if it is given, else that of the model class in `architectures`, else the family's
+/// usual one. Only a caller that trains gives a task. A classification then has `labels` classes, unless
+/// that is 0, and a head that this config's model lacks begins anew. Errors: invalid_data (a key is missing
+/// or of another type); unsupported (another family, a task that it has no head for, or a choice that is not
+/// computed here, by its key); invalid_argument as ModelSpec::check().
 Result<ModelSpec> spec_from_config(const format::Json& config, std::optional<Task> task = {},
                                    int64_t labels = 0);
 /// What `transformers` reads as the family's model for the task.

@@ -1,12 +1,12 @@
-// How operands are packed for products of bfloat16, whether tiles make them (amx_tiles.h) or products of
-// pairs (bf16_pairs.h): strips of 32 rows of A, or columns of B, in steps of 32 of the depth, each part of a
-// step two tiles of 16 × 32 elements, in the order in which multiply() reads them.
+// How operands of bfloat16 products are packed, for tiles (amx_tiles.h) and for products of pairs
+// (bf16_pairs.h). A strip is 32 rows of A, or 32 columns of B. It is cut into steps of 32 of the depth. A
+// part of a step is two tiles of 16 × 32 elements, in the order in which multiply() reads them.
 //
-// An fp16, or an fp32 beside one, is cut into two bfloat16: itself rounded, and what that left, rounded.
-// Three of the four products of such parts count, so that a product is right to 2⁻¹⁵ of it, where fp16 itself
-// is rounded by 2⁻¹¹. An fp32 beside a bfloat16 is rounded to one. The instructions take numbers below 2⁻¹²⁶
-// as zero. fp32 among itself would take three parts and six products, and was not faster than the library's
-// (docs/dev/design-log/2026-11-27-speed-of-training.md).
+// A product of an fp16, or of an fp32 with one, splits each number into two bfloat16: the rounded number and
+// the rounded rest. Three of the four products of such parts count, so a product is right to 2⁻¹⁵, while
+// fp16 itself is rounded by 2⁻¹¹. An fp32 beside a bfloat16 is rounded to one. The instructions take numbers
+// below 2⁻¹²⁶ as zero. A product of two fp32 would take three parts and six products. It was not faster than
+// the library's (docs/dev/design-log/2026-11-27-speed-of-training.md).
 //
 // Included only by files that are compiled for such products.
 #pragma once

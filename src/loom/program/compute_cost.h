@@ -1,17 +1,20 @@
 // The cost of computing: the kernels of a unit's steps, and how long a device takes for each.
 //
 // A product takes its floating-point operations at the device's rate, rounded up to whole waves of tiles of
-// 256 x 128 over its multiprocessors (NVIDIA, "Matrix Multiplication Background User's Guide"). Kernels that
-// only move memory take their bytes. Per token of a block and forward pass, of elements of e bytes, width C
-// and feed-forward F, these are: two norms, 2e C each; heads split, 6e C, and merged, 2e C; two sums with
-// bias, dropout and residual, (3e + 1) C each; the activation, 2e F. At 16 bits and F = 4 C that is 54 C
-// bytes. Backward takes twice as much. Tensor ranks divide all but norms and sums, and these, too, where they
-// divide rows.
+// 256 x 128 over its multiprocessors (NVIDIA, "Matrix Multiplication Background User's Guide"). A kernel
+// that only moves memory takes its bytes. These are, per token of a block and forward pass, with elements of
+// e bytes, width C and feed-forward F:
+//   two norms                                 2e C each
+//   heads split; merged                       6e C; 2e C
+//   two sums with bias, dropout and residual  (3e + 1) C each
+//   the activation                            2e F
+// At 16 bits and F = 4 C the sum is 54 C bytes. Backward takes twice as much. Tensor ranks divide all but
+// norms and sums, and these, too, where they divide rows.
 //
-// Standard attention moves its scores: of each pair of tokens and head 6.5 e bytes forward (written by the
-// product; read and written by softmax; read, written with a mask of a byte each by dropout; read by the
-// product), 9.5 e backward. Fused attention computes half of the pairs where it is causal, and 2.5 times as
-// much backward (Dao, "FlashAttention-2", 2023).
+// Standard attention moves its scores. For each pair of tokens and head it moves 6.5 e bytes forward and 9.5
+// e backward. Forward, the product writes a score, softmax reads and writes it, dropout reads it and writes
+// it with a mask of a byte, and the product reads it. Fused attention computes half of the pairs where it is
+// causal, and 2.5 times as much backward (Dao, "FlashAttention-2", 2023).
 //
 // Thread safety: pure functions.
 #pragma once

@@ -1,6 +1,6 @@
-// Where units are gathered. A cache of gathered units whose future is known: what is needed is gathered when
-// it is not there, and when room is short the unit whose next use is farthest is given up; but none whose
-// next gather would be issued as soon as it is given up, since there would be room for it all the same.
+// Where units are gathered: a cache of gathered units whose future is known. A unit is gathered when it is
+// needed and not in memory. When room is short, the unit with the farthest next use is given up. The
+// exception is a unit whose next gather would start at once, because then there is room for it all the same.
 #include <fmt/format.h>
 
 #include <algorithm>

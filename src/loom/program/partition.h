@@ -52,19 +52,19 @@ struct Partition {
 /// partition keeps every part below the limit), with what is possible.
 Result<Partition> partition_exactly(const PartitionRequest& request);
 
-/// For parts that are dealt out to stages in turn, part k to stage k mod `stages`, whose cost is the sum of
-/// its parts': the least largest cost of a stage; of those partitions that have it, the least crossing bytes;
-/// of those, the least sum of the stages' squared costs. By branch and bound that begins with
-/// partition_exactly(), its cuts moved: exact, unless 4 million parts were tried, when it is the best so far
-/// and not `proven`. Errors: as partition_exactly(); out_of_memory also when none of those that were tried
-/// keeps the stages below the limit.
+/// For parts that are dealt out to stages in turn: part k belongs to stage k mod `stages`. The cost of a
+/// stage is the sum of its parts' costs. Minimizes the largest cost of a stage, then the bytes between
+/// stages, then the sum of the stages' squared costs. A branch-and-bound search begins with
+/// partition_exactly() and moves its cuts. It is exact unless it has tried 4 million parts; then the result
+/// is the best so far, and not `proven`. Errors: as partition_exactly(); out_of_memory also when no
+/// partition that was tried keeps the stages below the limit.
 Result<Partition> partition_interleaved(const PartitionRequest& request, int stages);
 
-/// SMP's algorithm (Karakus et al., "Amazon SageMaker Model Parallelism", arXiv 2111.05972, 2021) on the tree
-/// whose root has the embedding, the list of blocks and the head: the children of a node are cut into
-/// contiguous segments of the least largest cost; the node's stages are given to segments by the d'Hondt
-/// method (one by one, to the largest cost/(seats+1)), and each segment with several stages is cut again
-/// below. A segment without a stage joins the one before it. The limit is not looked at.
+/// SMP's algorithm (Karakus et al., "Amazon SageMaker Model Parallelism", arXiv 2111.05972, 2021). The
+/// tree's root has the embedding, the list of blocks and the head. The children of a node are cut into
+/// contiguous segments so that the largest cost is least. The d'Hondt method gives the node's stages to
+/// segments: one by one, to the largest cost/(seats+1). A segment with several stages is cut again below. A
+/// segment without a stage joins the one before it. Ignores the limit.
 Result<Partition> partition_by_tree(const PartitionRequest& request);
 
 /// A partition that somebody chose, with its costs. Errors: invalid_argument, when it is none or separates

@@ -1,10 +1,10 @@
 // Schedules: in which order a stage of a pipeline computes its forward and backward passes. Each is a
 // generator of a plain list, one file each; what is sent and received follows from the list.
 //
-// P stages, m microbatches, v virtual stages a rank. All stages compute the same number of passes, so the
-// time that is lost filling and draining the pipeline, its bubble, is (P-1)/(m+P-1) of a step for simple and
-// 1F1B, and (P-1)/(v·m+P-1) interleaved (Narayanan et al., "Efficient Large-Scale Language Model Training on
-// GPU Clusters Using Megatron-LM", 2021).
+// P stages, m microbatches, v virtual stages a rank. All stages compute the same number of passes. So the
+// bubble, the time that is lost to fill and drain the pipeline, is a fixed share of a step: (P-1)/(m+P-1)
+// for simple and 1F1B, (P-1)/(v·m+P-1) for interleaved (Narayanan et al., "Efficient Large-Scale Language
+// Model Training on GPU Clusters Using Megatron-LM", 2021).
 //
 // In every schedule a part computes its backward passes in the order of the microbatches, which is the order
 // in which gradients are added.

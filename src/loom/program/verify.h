@@ -24,10 +24,9 @@ namespace loom::program {
 
 Status verify(const Job& job, const Program& program, const MemoryPlan& memory);
 
-/// Proves that the programs of all stages of a pipeline, each right on its own, fit together: every send has
-/// its receive of the same unit, microbatch and bytes, in the same order between each two stages; both ends
-/// of a tied embedding add it up once; and no stage waits for ever, even if a send ends only when it is
-/// received.
+/// Proves that the programs of all stages of a pipeline, each right on its own, fit together. Every send has
+/// a receive of the same unit, microbatch and bytes, in the same order between each two stages. Both ends of
+/// a tied embedding add it up once. No stage waits for ever, even if a send ends only when it is received.
 Status verify_pipeline(const std::vector<Program>& programs);
 
 }  // namespace loom::program

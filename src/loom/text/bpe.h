@@ -1,8 +1,8 @@
-// BpeTokenizer: the byte-level BPE of GPT-2, and of BLOOM, which cuts words otherwise (Radford et al.,
-// "Language models are unsupervised multitask learners", 2019; Sennrich, Haddow, Birch, 2016): special tokens
-// are found first, the text between them is split into words (text/words.h), a word's bytes are symbols, and
-// the pair of neighbours that comes first in the list of merges becomes one symbol, until no pair is in the
-// list.
+// BpeTokenizer: the byte-level BPE of GPT-2 and of BLOOM, which cuts words differently (Radford et al.,
+// "Language models are unsupervised multitask learners", 2019; Sennrich, Haddow, Birch, 2016). Special
+// tokens are found first. The text between them is split into words (text/words.h). The bytes of a word are
+// its first symbols. The pair of neighbours that is first in the list of merges becomes one symbol, until no
+// pair is in the list.
 //
 // Encodes to the same tokens as Hugging Face's `tokenizers`; what its template puts around a text stands in
 // sequence_template().

@@ -1,7 +1,7 @@
 // Examples: texts with a label, to classify. A folder of examples holds dataset.json (with the labels'
-// names), the tokenizer's files, and for each split SPLIT.tokens, all texts one after the other, and
-// SPLIT.examples, which has the form of a token file and holds two numbers for each text: how many tokens it
-// has, and its label.
+// names) and the tokenizer's files. For each split it holds SPLIT.tokens, with all texts one after the
+// other, and SPLIT.examples. The latter has the form of a token file, and two numbers for each text: its
+// count of tokens and its label.
 //
 // Thread safety: may be used from any thread at once.
 #pragma once
@@ -23,12 +23,13 @@ struct Example {
   int64_t line = 0;  // where it begins
 };
 
-/// Texts and labels of a file, as its name says: .jsonl has lines of {"text": …, "label": …}; .csv has
-/// columns, of which the first line names "text" and "label"; any other, or a pipe, has tabs between columns
-/// that are so named, or lines of a label, a tab and a text. Fields of columns may be in quotation marks
-/// (text/delimited.h); those of plain lines are what stands there. Errors: not_found; invalid_data with the
-/// line, also for a label or a text that is empty or has a NUL, and for a label with white space around it,
-/// which would be another one.
+/// Texts and labels of a file. Its name gives the format:
+/// * .jsonl has lines of {"text": …, "label": …}
+/// * .csv has columns, of which the first line names "text" and "label"
+/// * any other, or a pipe, has the same columns separated by tabs, or lines of a label, a tab and a text
+/// Fields of columns may be in quotation marks (text/delimited.h); in plain lines they have no meaning.
+/// Errors: not_found; invalid_data with the line, also for a label or a text that is empty or has a NUL, and
+/// for white space around a label, which would make it another one.
 Result<std::vector<Example>> read_examples(const std::string& path);
 /// The same; `format` is "jsonl", "csv" or "tsv", or empty: as the name says. Errors: invalid_argument.
 Result<std::vector<Example>> read_examples(const TextFile& file, const std::string& format);

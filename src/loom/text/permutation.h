@@ -1,7 +1,7 @@
-// A permutation of [0, n) that is computed, not stored: a balanced Feistel network (Luby, Rackoff, 1988) over
-// the next even number of bits, with keys from (seed, epoch), walked until it is back in range (Black,
-// Rogaway, "Ciphers with arbitrary finite domains", 2002): 4 steps at most on average. For shuffling only; it
-// hides nothing.
+// A permutation of [0, n) that is computed, not stored: a balanced Feistel network (Luby, Rackoff, 1988)
+// over the next even number of bits, with keys from (seed, epoch). A value out of range is permuted again
+// until it is in range (Black, Rogaway, "Ciphers with arbitrary finite domains", 2002), 4 times at most on
+// average. For shuffling only; it hides nothing.
 //
 // Thread safety: a value.
 #pragma once

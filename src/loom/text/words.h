@@ -27,10 +27,10 @@ enum class WordRule { gpt2, bloom };
 /// white space there belongs together, while elsewhere the last of several goes with the next word.
 size_t word_end(std::string_view text, size_t at, WordRule rule = WordRule::gpt2);
 
-/// Where a text may be cut so that the words of both parts, as GPT-2 cuts them, are those of the whole: the
-/// first place at or after `at`, but for the beginning, in front of the white space that something else
-/// follows (of several the last one), where that is a line feed or comes after one; else the end. No token
-/// reaches over it that has no line feed in it.
+/// Where a text may be cut so that both parts have the same words, as GPT-2 cuts them, as the whole. It is
+/// the first place at or after `at`, except the beginning, that stands before the last of some white space
+/// in front of other characters. This white-space character is a line feed or comes after one. Without such
+/// a place: the end. No token without a line feed reaches over it.
 size_t safe_cut(std::string_view text, size_t at);
 
 /// How many bytes of white space a text begins or ends with.

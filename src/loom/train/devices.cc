@@ -11,9 +11,9 @@
 namespace loom::train {
 namespace {
 
-/// Of a GPU's memory, what a rank takes beside the arena: 32 MiB for cuBLASLt's workspace; kernels' scratch,
-/// which for the embedding is a quarter of a byte for each element of a microbatch's rows, 64 MiB at 65,536
-/// rows of 4,096; and the images of kernels, for which the rest is an allowance that no GPU has confirmed.
+/// GPU memory that a rank takes beside the arena, bytes. cuBLASLt's workspace takes 32 MiB. Scratch of the
+/// embedding's kernels takes a quarter of a byte for each element of a microbatch's rows: 64 MiB for 65,536
+/// rows of 4,096. The rest is for the images of kernels. No GPU has confirmed it.
 constexpr int64_t kBesideArena = 256 << 20;
 
 cuda::ElementType element_type_of(const Config& config) {

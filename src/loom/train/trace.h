@@ -2,9 +2,9 @@
 // times travel; what an instruction is, rank 0 knows from the program of the rank's stage.
 //
 // Clocks. Ranks read their hosts' steady clocks, which have nothing in common. Rank 0 asks each rank for its
-// time, again and again, and takes the answer that came back soonest: the rank read its clock at some moment
-// of that round trip, so taking its middle is wrong by half of it at most (Cristian, "Probabilistic clock
-// synchronization", 1989). That half is told with the trace. Clocks that run at different rates add their
+// time repeatedly, and takes the answer that came back soonest. The rank read its clock at some moment of
+// that round trip. So the middle of the round trip is wrong by half of it at most (Cristian, "Probabilistic
+// clock synchronization", 1989). The trace states that half. Clocks that run at different rates add their
 // difference over the time since the step, some 10 µs a second.
 //
 // Thread safety: values; gathering is a collective.

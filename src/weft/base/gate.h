@@ -1,12 +1,13 @@
-// A gate: threads pass in and out, and whoever takes down what is behind it waits until nobody is inside.
+// A gate: threads pass in and out. The owner of what is behind it waits until no thread is inside before it
+// takes that down.
 //
-// It does not turn anybody away. Who closes says so in a word of its own before it drains the gate, and who
-// comes in looks at that word after it has entered. That is Dekker's protocol, whose fence the closing side
-// pays for (membarrier(2)): a locked instruction on the way in and on the way out would wait until all stores
-// before it are done, after a message until its cache line has come from the reader. So the first threads
-// that come get a *seat* each, in which they count by plain stores; nobody else ever writes there, and seats
-// are not given to another thread. (A thread that has the address of one that is gone is, for this purpose,
-// that one.) The others, and all where the kernel has no membarrier, count together.
+// The gate turns no thread away. The closing side sets a word of its own before it drains the gate, and an
+// entering thread reads that word after it has entered. This is Dekker's protocol. The closing side pays for
+// its fence (membarrier(2)), because a locked instruction is slow on each way in and out: it waits until all
+// earlier stores are done. After a message, that lasts until the message's cache line has come from the
+// reader. So the first threads get a *seat* each, in which they count by plain stores. No other thread ever
+// writes there, and a seat is not given to another thread. (A thread with the address of an ended one counts
+// as that one.) All other threads count together, as do all threads where the kernel has no membarrier.
 //
 // Thread safety: all functions. Invariant: a pass ends on the thread on which it began.
 #pragma once

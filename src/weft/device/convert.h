@@ -1,6 +1,6 @@
-// Scalar conversions between fp32 and the 16- and 8-bit floats, the same bits that reduce.h's kernels make:
-// to nearest even, a NaN becoming the target's one quiet NaN. float16, bfloat16 and float8e5m2 overflow to
-// infinity; float8e4m3 (the OCP "fn" variant: no infinity, NaN 0x7f and 0xff, largest 448) saturates,
+// Scalar conversions between fp32 and the 16- and 8-bit floats, with the bits of reduce.h's kernels. They
+// round to nearest even. A NaN becomes the target's one quiet NaN. float16, bfloat16 and float8e5m2 overflow
+// to infinity. float8e4m3 (the OCP "fn" variant: no infinity, NaN 0x7f and 0xff, largest 448) saturates,
 // infinities too.
 //
 // Thread safety: pure functions. They assume the default rounding mode and no flushing of subnormals.

@@ -1,6 +1,9 @@
-// Workers: what is inside the nodes, as servers that work on one thing at a time: each rank's CPU, or the
-// thread that does the steps of several ranks; its engines, or the copy engine of a device that several ranks
-// share; its link to node-mates; and the memory that the ranks of a node share. The counterpart of network.h.
+// Workers: the servers inside the nodes. Each works on one thing at a time:
+// * each rank's CPU, or the thread that does the steps of several ranks
+// * each rank's engines, or the copy engine of a device that several ranks share
+// * each rank's link to the other ranks of its node
+// * the memory that the ranks of a node share
+// The counterpart of network.h.
 //
 // Thread safety: none; one simulation's.
 #pragma once

@@ -1,11 +1,12 @@
-// What has to be asked of the CUDA driver in order to know who can do a call: whether there is a GPU, whether
-// a pointer is device memory, and when a stream has come as far as now. Not memory or arithmetic on it.
+// The questions to the CUDA driver that decide which library serves a call: is there a GPU, is a pointer
+// device memory, and when has a stream reached this point. It has no memory and no arithmetic.
 //
 // The driver's library is opened at run time. A process on a machine without one pays nothing: gpu() is null.
 //
-// It is opened beside device/cuda/driver.h, which initializes CUDA and wants all of its functions, on
-// purpose: communicators of host memory ask about pointers in programs that may not use CUDA at all, and such
-// a program shall not be given a CUDA context, nor fail for what only communicators of GPU memory need.
+// It is separate from device/cuda/driver.h, which initializes CUDA and needs all of its functions.
+// Communicators of host memory ask about pointers in programs that may not use CUDA at all. Such a program
+// must get no CUDA context, and must not fail for want of functions that only communicators of GPU memory
+// need.
 //
 // Thread safety: all functions.
 #pragma once

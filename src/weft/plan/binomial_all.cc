@@ -1,7 +1,7 @@
 // binomial, for collectives without a root: up two binomial trees, an exchange of their roots, and down
-// again. 2n - 2 messages in all after 2·log2(n) - 1 hops, where doubling and bruck take n·log2(n), halving
-// as many or twice as many, and all_to_all n·(n-1). Wins for short messages where ranks share cores:
-// there a message costs all of them time, and a hop is not much more than its messages.
+// again. It takes 2n - 2 messages in all, and 2·log2(n) - 1 hops. Doubling and bruck take n·log2(n)
+// messages, halving as many or twice as many, and all_to_all n·(n-1). It wins for short messages where ranks
+// share cores: there a message costs all of them time, and a hop costs little more than its messages.
 //
 //     1 → 0 ←──→ 4 ← 5       8 ranks, on the way up; the same ways lead down
 //     3 → 2 ↗      ↖ 6 ← 7

@@ -1,8 +1,8 @@
 // double_tree: AllReduce of all but the longest messages over many nodes. Each half of the message goes up a
-// binary tree of nodes and down again; whoever has two children in one tree is a leaf in the other, so that
+// binary tree of nodes and down again. A node that has two children in one tree is a leaf in the other. So
 // every node sends and receives each byte about twice, as in a ring, but after log2 as many hops. (P.
-// Sanders, J. Speck, J. Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.)
-// Inside a node the ranks form a chain that ends at the node's place in the tree.
+// Sanders, J. Speck, J. Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
+// 2009.) Inside a node the ranks form a chain that ends at the node's place in the tree.
 //
 //     nodes     0 ── 4 ─┬─ 2 ─┬─ 1        tree 0 of 8 nodes: odd ones are leaves
 //                       │     └─ 3

@@ -72,11 +72,12 @@ struct Host {
 /// mask set later is not seen.
 const Result<Host>& discover_host();
 
-/// CPUs for progress threads. Thread `thread` of the `local_rank`-th of the `local_ranks` processes of this
-/// host, each with `threads` such threads, should run on progress_cpus(…)[thread]: near `interface` (null:
-/// anywhere) if CPUs there suffice, on cores of their own while there are such, counted from the highest core
-/// down because applications are usually bound from the lowest up. Empty if the processes' own threads and
-/// the progress threads do not have a CPU each: then the kernel places them better than we can.
+/// CPUs for progress threads. This host has `local_ranks` processes, each with `threads` such threads.
+/// Thread `thread` of process `local_rank` should run on progress_cpus(…)[thread]. These CPUs are near
+/// `interface` (null: anywhere) if there are enough, and on separate cores if there are enough. They are
+/// counted from the highest core down, because applications are usually bound from the lowest up. Empty if
+/// the processes' own threads and the progress threads do not have a CPU each: then the kernel places them
+/// better than we can.
 std::vector<int> progress_cpus(const Host& host, const Interface* interface, int threads, int local_rank = 0,
                                int local_ranks = 1);
 /// The CPUs for this process's progress threads, near the fastest interface, one entry each; empty for the

@@ -18,10 +18,10 @@
 // Calls of several communicators on one stream keep one order on all ranks. Else each rank's stream waits in
 // one communicator for a peer whose stream waits in another, and the communicators fail after the timeout.
 //
-// A stream memory operation cannot time out. When an operation fails, its rank raises its flags, so that its
-// streams pass by every wait (is_drained()). What they then stage may be wrong for ranks that still read it,
-// so the rank says on the board that it has failed before it does so. Such ranks look there when their
-// operation has ended.
+// A stream memory operation cannot time out. When an operation fails, its rank first writes on the board
+// that it has failed. Then it raises its own flags, so that its streams pass all waits (is_drained()). Data
+// that they stage afterwards may be wrong for ranks that still read it. Those ranks read the board when
+// their operation has ended.
 #pragma once
 
 #include <cstdint>

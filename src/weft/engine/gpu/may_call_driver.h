@@ -1,7 +1,7 @@
-// MayCallDriver: which operations on GPU memory may have to ask the driver for memory, or for a mapping of
-// a peer's memory, as far as the call can tell: the first one on an allocation, and the first one of its
-// collective and its size class, since pools lend blocks by powers of two. Not found are blocks that two
-// operations need at once, and a graph's launch.
+// MayCallDriver: which operations on GPU memory may have to ask the driver for memory, or to map a peer's
+// memory. Pools lend blocks by powers of two. So these are the first operation on an allocation, and the
+// first one of its collective and size class. It does not find blocks that two operations need at once, nor
+// a graph's launch.
 //
 // While the driver loads a kernel or frees memory for the program it waits for all streams, and keeps such
 // questions waiting too. A stream that waits for an operation which has to ask would then wait for ever

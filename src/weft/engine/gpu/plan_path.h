@@ -10,9 +10,10 @@
 // owner alone knows, and tells the staging's address in place of the buffer's. Ranks of several processes
 // reach the staging in the control memory, which bounds what they expose.
 //
-// A communicator has one if every rank asks for it (WEFT_CUDA_KERNEL), all reach the memory of their node's
-// ranks, ranks that share a device are threads of one process, and streams may wait on the device, which has
-// room for the kernels of all of them at once. Calls that it does not serve go step by step.
+// A communicator has one if all of these hold: every rank asks for it (WEFT_CUDA_KERNEL); all reach the
+// memory of their node's ranks; ranks that share a device are threads of one process; streams may wait on
+// the device; the device has room for the kernels of all its ranks at once. Calls that it does not serve go
+// step by step.
 //
 // On several nodes the kernels of a node wait for each other as above, and for what comes from other nodes
 // they wait for the rank's proxy (proxy.h).
@@ -21,9 +22,9 @@
 // with a set of control memory, so its launches match those of peers, whatever other calls do. The CPU is
 // told of no launch.
 //
-// A rank that has failed notes it on the node's board, and peers whose operations end later fail too: they
-// may have read what the rank has overwritten since. A kernel that has begun may use memory of peers until it
-// has left.
+// A rank that has failed writes that on the node's board. Peers whose operations end later fail too, because
+// they may have read what the rank has overwritten since. A kernel that has begun may use memory of peers
+// until it has left.
 //
 // Thread safety: under the context's lock, and inside a cuda::Scope of its device.
 #pragma once
