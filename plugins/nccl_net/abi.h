@@ -2,9 +2,11 @@
 // and calls. Written from the facts of that ABI; no header of NCCL is needed to build. Nothing here does
 // anything: plugin.h implements it once, tables.cc makes the tables.
 //
-// What changed between versions: 9 sizes are size_t, properties tell virtual devices, flushes and limits; 10
-// a configuration at connect, and handles for NCCL's profiler; 11 a context for every communicator, finalize,
-// attributes; 12 more devices in a virtual one, rail and plane.
+// What changed between versions:
+// * 9: sizes are size_t; properties have virtual devices, flushes and limits
+// * 10: a configuration at connect, and handles for NCCL's profiler
+// * 11: a context for every communicator, finalize, attributes
+// * 12: more devices in a virtual one; rail and plane
 #pragma once
 
 #include <cstddef>

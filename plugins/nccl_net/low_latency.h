@@ -1,7 +1,6 @@
-// NCCL's low-latency protocols (LL, LL128), which a network may make wrong: a GPU looks into the buffer that
-// is being written, its own or one in host memory, and takes 8 or 128 bytes for there when it sees the flag
-// at their end. Where the network writes there without keeping that order, the GPU may compute with what was
-// there before.
+// NCCL's low-latency protocols (LL, LL128), which a network may break. A GPU polls the buffer that is being
+// written, its own or one in host memory. It takes 8 or 128 bytes as complete when it sees the flag at their
+// end. If the network does not write them in that order, the GPU may compute with older data.
 //
 // Thread safety: for init() alone, of which NCCL makes one call at a time. It may change the environment.
 #pragma once

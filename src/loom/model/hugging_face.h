@@ -44,10 +44,10 @@ Status read_parameters(const format::SafetensorsReader& file, const Unit& unit, 
 
 /// The tensors of a whole model, as fp32.
 std::vector<format::TensorSpec> tensor_specs(std::span<const Unit> units);
-/// A unit's parameters to a file. `read` gives elements of the unit's buffer; it is asked for a piece after
-/// the other, the same ones in the same order for every unit like this, also where `file` is null: ranks that
-/// hold parts of a unit go through it together. Holds a piece at a time, and of a tensor that is stored
-/// transposed the whole. Errors: those of `read`, at once; the file's, when all was read.
+/// Writes a unit's parameters to a file. `read` gives elements of the unit's buffer, one piece after the
+/// other. It gets the same requests in the same order for every unit like this, even if `file` is null:
+/// ranks that hold parts of a unit call this function together. Holds a piece at a time, and a whole tensor
+/// if it is stored transposed. Errors: those of `read`, at once; the file's, when all was read.
 Status write_parameters(format::ModelWriter* file, const Unit& unit, const ReadRange& read);
 
 }  // namespace loom::model

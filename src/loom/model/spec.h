@@ -111,10 +111,10 @@ struct ModelSpec {
   /// invalid_argument with the name of what is out of range and what would be right.
   Status check() const;
 
-  /// Multiplications and additions of matrix products for one token at sequences of `tokens`, forward and
-  /// backward, in floating-point operations: 6 for every weight of a matrix, and attention's half square (2
-  /// products forward, 4 backward), or whole square where it is not causal. Of the head so much as its
-  /// `targets` of a sequence need; 0: all its tokens (Objective::rows_of_sequence).
+  /// Floating-point operations of matrix products for one token at sequences of `tokens`, forward and
+  /// backward: 6 for every weight of a matrix, and those of attention (2 products forward, 4 backward).
+  /// Causal attention counts half of its square, other attention all of it. The head counts for `targets` of
+  /// a sequence; 0: all its tokens (Objective::rows_of_sequence).
   double flops_per_token(int64_t tokens, int64_t targets = 0) const;
   /// Weights that a row of the head is multiplied with: those of the logits, and of the dense layer before
   /// them.

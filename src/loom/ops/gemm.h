@@ -1,6 +1,6 @@
-// Matrix products of one thread: C = A·B + beta·C, row-major. The library behind is oneDNN, which chooses its
-// kernels by what the CPU can do (OpenBLAS 0.3.21 goes by the CPU's model number, and falls back to SSE3 on
-// models that it does not know). fp64, which only tests use, has plain loops of its own.
+// Matrix products of one thread: C = A·B + beta·C, row-major. The library is oneDNN, which chooses its
+// kernels by the CPU's features. (OpenBLAS 0.3.21 goes by the CPU's model number, and falls back to SSE3 on
+// models that it does not know.) fp64, which only tests use, has plain loops of its own.
 //
 // Thread safety: pure functions of their arguments; may run on many threads at once.
 #pragma once

@@ -1,6 +1,6 @@
-// Products of matrices by the library's product of one thread, with elements of any type on each side: what
-// is not of the type of the sums is converted a panel at a time into the worker's scratch, so that it stays
-// in the cache.
+// Products of matrices by the library's product of one thread, with elements of any type on each side.
+// Elements of another type than the sums are converted a panel at a time into the worker's scratch, so that
+// the panel stays in the cache.
 #pragma once
 
 #include "ops/gemm.h"

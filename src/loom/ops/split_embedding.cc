@@ -1,7 +1,7 @@
-// The token embedding of a rank that holds some rows of the matrix: tokens of other ranks give zeros, so the
+// The token embedding of a rank that holds some rows of the matrix. Tokens of other ranks give zeros, so the
 // sum over the ranks that share the matrix is the whole embedding (Shoeybi et al., "Megatron-LM: Training
-// Multi-Billion Parameter Language Models Using Model Parallelism", 2019). Positions are added by whoever
-// has the rows of the sum.
+// Multi-Billion Parameter Language Models Using Model Parallelism", 2019). The rank that has the rows of the
+// sum adds positions.
 #include "ops/cpu.h"
 
 namespace loom::ops::LOOM_ISA {

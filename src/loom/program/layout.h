@@ -1,12 +1,12 @@
 // Layout: how the ranks of a job are divided over data, pipeline and tensor degrees, and who is where. Rank
 // arithmetic and the names of placements are those of the SageMaker model parallel library.
 //
-// Ranks are placed node by node; a rank's place is a number from 0, and its coordinates are the digits of
-// that number in the mixed base that the placement names: in "DPT" the tensor rank varies fastest, then the
-// stage, then the data rank. So tensor = place mod T, stage = ⌊place / T⌋ mod P, data = ⌊place / (T·P)⌋.
+// Ranks are placed node by node. A rank's place is a number from 0. Its coordinates are the digits of that
+// number in the mixed base that the placement names. In "DPT" the tensor rank varies fastest, then the
+// stage, then the data rank: tensor = place mod T, stage = ⌊place / T⌋ mod P, data = ⌊place / (T·P)⌋.
 //
-// Of the D data ranks, `shard` next to each other share one copy of the state: data rank g·shard + m is
-// member m of group g.
+// `shard` neighbours among the D data ranks share one copy of the state: data rank g·shard + m is member m
+// of group g.
 //
 // Thread safety: a value; pure functions.
 #pragma once

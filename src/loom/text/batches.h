@@ -1,10 +1,10 @@
-// Batches: which windows of a dataset are trained on at which step. A window w of length T is the tokens [wT,
-// wT + T] — the first T are inputs, the last T what is to be predicted. Step s trains on the rows sB … sB + B
-// - 1 of an endless list: epoch after epoch, all windows once each, shuffled by (seed, epoch).
+// Batches: the windows of a dataset that each step trains on. Window w of length T is the tokens [wT, wT +
+// T]: the first T are inputs, the last T targets. Step s trains on the rows sB … sB + B - 1 of an endless
+// list: epoch after epoch, all windows once each, shuffled by (seed, epoch).
 //
-// So the batch of a step depends on seed and step only, never on how many ranks share it: rank r of n takes
-// the rows [rB/n, (r+1)B/n), and how many rows have been trained on is all that a checkpoint has to keep. A
-// run that goes on with another B counts from there.
+// So the batch of a step depends only on seed and step, not on how many ranks share it. Rank r of n takes
+// the rows [rB/n, (r+1)B/n). A checkpoint only has to keep how many rows have been trained on. A run that
+// goes on with another B counts from there.
 //
 // Thread safety: may be used from any thread at once, but for go_on().
 #pragma once

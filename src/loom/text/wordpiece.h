@@ -1,10 +1,10 @@
-// WordPieceTokenizer: BERT's (Devlin et al., 2019). Special tokens are found first; the text between them is
-// cleaned, perhaps put in lower case and freed of accents, cut at white space and around punctuation and
-// Chinese characters, and each word is cut into the longest pieces of the vocabulary, from the left. A word
-// without such pieces is the unknown token.
+// WordPieceTokenizer: BERT's (Devlin et al., 2019). Special tokens are found first. The text between them is
+// cleaned, and on request put in lower case and freed of accents. It is cut at white space and around
+// punctuation and Chinese characters. Each word is cut from the left into the longest pieces of the
+// vocabulary. A word without such pieces is the unknown token.
 //
-// Encodes to the same tokens as Hugging Face's `tokenizers`; what its template puts around a text stands in
-// sequence_template(). What normalization took away, decoding does not give back.
+// Encodes to the same tokens as Hugging Face's `tokenizers`. sequence_template() has what its template puts
+// around a text. Decoding does not restore what normalization removed.
 #pragma once
 
 #include <algorithm>

@@ -93,11 +93,10 @@ constexpr int kRow = 3;  // large collectives that are timed together
 constexpr size_t kShard = 256 << 10;  // elements of fp32 that a rank sends, or gives to a collective: 1 MiB
 
 /// `run(elements)` does a collective of `comm`, of `hops` hops; that of `large` elements sends `bytes` over
-/// its slowest link. It takes as long as the slowest rank says (by `told`), since one that comes late finds
-/// the others' data there, and all groups begin together, since a group that has a link to itself sees more
-/// of it than it will have. Large ones come in a row, right behind another: a link that has rested lets some
-/// bytes through at once (a cloud's burst credit, a token bucket), which a step that keeps it busy does not
-/// see.
+/// its slowest link. It takes as long as the slowest rank says (by `told`), because a rank that comes late
+/// finds the others' data there. All groups begin together, because a group alone on a link would measure
+/// more of it than it will have. Large ones are back-to-back: a link that has rested lets some bytes through
+/// at once (a cloud's burst credit, a token bucket), which a step that keeps it busy does not see.
 Result<Link> measure_link(double bytes, size_t large, int hops, const engine::Groups& groups, weftComm_t comm,
                           double* told, const std::function<Status(size_t)>& run) {
   Status status;

@@ -33,14 +33,17 @@ struct RateCache {
   Status kept = {};        // afterwards: whether what was measured is there
 };
 
-/// Kernels of the job's precision (kernel_rates.h) and links as all ranks use them at once: each rank
-/// computes, then each group gathers or reduces a few megabytes, and stages send one to and fro, medians of
-/// seven; a job that offloads has its tier measured, too. What all ranks find in `cache`, if any, is not
-/// measured but for links: nothing that a process can read tells one network from another. Links are those
-/// inside nodes or those between them, by where this rank's groups lie; what no group goes over keeps its
-/// default. A call's own time is that of an AllReduce of all ranks on a stream. Takes 34 MiB at most and
-/// gives them back: it is for the time before a rank has its arena, so that the two are never there at once.
-/// A collective. Errors: communication_error, and the tier's.
+/// Measures kernels of the job's precision (kernel_rates.h), and links as all ranks use them at once. Each
+/// rank computes. Then each group gathers or reduces a few megabytes, and stages send one to and fro; the
+/// result is the median of seven. A job that offloads has its tier measured, too.
+///
+/// Values that all ranks find in `cache`, if any, are not measured again. Links always are, because nothing
+/// that a process can read distinguishes two networks. Links are those inside nodes or between them, by
+/// where this rank's groups lie. A link that no group uses keeps its default. A call's own time is that of
+/// an AllReduce of all ranks on a stream.
+///
+/// Takes 34 MiB at most and gives them back. It runs before a rank has its arena, so that the two are never
+/// there at once. A collective. Errors: communication_error, and the tier's.
 Result<program::Machine> measure_machine(const program::Job& job, const engine::Groups& groups, int threads,
                                          const std::string& tier_folder = "", RateCache* cache = nullptr);
 

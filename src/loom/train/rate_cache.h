@@ -17,9 +17,9 @@ namespace loom::train {
 /// $XDG_CACHE_HOME/loom, else ~/.cache/loom; "": there is none.
 std::string rate_cache_folder();
 
-/// What rates of computing depend on: the CPU and its cores, the ranks that share them and their threads, the
-/// instruction set, the library's version, and what measure_kernels() takes of the job; of a job that
-/// offloads activations also the folder, as it is given.
+/// The facts that rates of computing depend on: the CPU and its cores, the ranks that share them and their
+/// threads, the instruction set, the library's version, and what measure_kernels() takes of the job. If the
+/// job offloads activations, also the folder, as it is given.
 format::Json rate_facts(const program::Job& job, const program::SharedCores& shared,
                         const std::string& tier_folder);
 

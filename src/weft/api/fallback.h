@@ -1,6 +1,6 @@
-// Fallback: the NCCL communicator beside one of Weft, for device memory on a communicator of host memory, or
-// for everything: where WEFT_BACKEND or the configuration says nccl, and where it says auto and the device of
-// a rank is nothing for Weft. It has the same ranks, and is made by a collective of Weft: at the first
+// Fallback: the NCCL communicator beside one of Weft. It serves device memory on a communicator of host
+// memory, or everything. It serves everything if WEFT_BACKEND or the configuration is nccl, or is auto while
+// Weft cannot use the device of a rank. It has the same ranks. A collective of Weft makes it: at the first
 // collective that needs it, or at once.
 //
 // A communicator has one only where it can be needed: with backend nccl, where a rank yields its device, or

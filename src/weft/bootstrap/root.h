@@ -1,13 +1,13 @@
-// The root of a job: who registers with it, and what it tells them. It lives on the agent of the process that
-// made the unique id, until all ranks have come and been told their parent in the tree, or until its
-// deadline.
+// The root of a job: registers its ranks, and answers them. It lives on the agent of the process that made
+// the unique id, until all ranks have registered and know their parent in the tree, or until its deadline.
 //
-// Whoever waits for ranks that were refused is told how many connections were, and why the last: a rank with
-// another secret, which also is one that counts more ranks, never gets as far as to be named.
+// If connections were refused, the error of a waiting rank says how many, and why the last one was. A rank
+// with another secret never gets so far that it is named. That includes a rank that counts more ranks.
 //
-// What it refuses: ranks that disagree on the size of the job (all are told, since that job cannot meet), a
-// rank that comes twice, a rank out of range, and everybody once a rank that had come went away or one rank's
-// deadline passed.
+// It refuses
+// * ranks that disagree on the size of the job; all are told, since that job cannot meet
+// * a rank that comes twice, and a rank out of range
+// * all ranks, once a registered rank has gone or one rank's deadline has passed
 #pragma once
 
 #include <map>

@@ -78,10 +78,10 @@ struct Memory {
   double peer_reduced = 0;  // as peer_large, into a buffer that stays in the cache: what is to be reduced
   double peer_us =
       0;  // … and the system call that does it, once a copy and for every 128 KiB that are reduced
-  // Written into a node-mate's memory that is mapped: what the sender pays, and what its owner pays for
-  // taking it over from the sender's cache, beyond what touching own memory costs; by how much goes that way
-  // in an operation (mapped_rate()). Reading a node-mate's scratch is charged alike, and helped reading, and
-  // what it has just written where that is long, which is not measured.
+  // Data that is written into mapped memory of a rank of the node. The rate covers what the sender pays, and
+  // what the owner pays to take the data over from the sender's cache, beyond accesses to own memory. The
+  // bytes of an operation select the rate (mapped_rate()). The same rates apply to reads of another rank's
+  // scratch, to helped reads, and to long data that the peer has just written; the last is not measured.
   double mapped_near = 0;        // so little that it stays in the sender's own cache; 0: as mapped_cached
   double mapped_cached = 0;      // it has left for one that both share
   double mapped_large = 0;       // no cache holds it

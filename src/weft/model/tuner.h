@@ -1,8 +1,8 @@
 // The tuner: which algorithm a request should use, with which limits, and why.
 //
-// Every rank asks by itself and must come to the same answer: the answer is a pure function of arguments that
-// the ranks have agreed on (the machine is one rank's, given to all; a layout of the whole communicator; the
-// same settings).
+// Every rank asks by itself, and all must get the same answer. So the answer is a pure function of arguments
+// that the ranks have agreed on: one rank's machine, the layout of the whole communicator, and equal
+// settings.
 //
 // Thread safety: every function.
 #pragma once

@@ -21,9 +21,9 @@ struct Decision {
   bool fell_back = false;  // to NCCL by "auto", which is to be Weft: worth a warning
 };
 
-/// What Weft lacks of the driver or of these CUDA devices to take their memory, where NCCL might still: an
-/// error that names it. ok where nothing is lacking, where a device does not exist, and where the process may
-/// use no GPU. Makes no CUDA context.
+/// What the driver or these CUDA devices lack so that Weft cannot take their memory, while NCCL might: an
+/// error that names it. ok if nothing is lacking, if a device does not exist, or if the process may use no
+/// GPU. Makes no CUDA context.
 Status lacking(std::span<const int> devices);
 
 /// For a program that was written for NCCL, whose buffers are in device memory wherever there is a GPU. By

@@ -1,8 +1,8 @@
 // Library: the NCCL of this machine, found and opened at run time. Nothing of Weft links NCCL.
 //
-// Where it is looked for: the file that WEFT_NCCL_LIBRARY names, and nowhere else; without that, libnccl.so.2
-// as the dynamic linker finds it, then in the folders of LD_LIBRARY_PATH, beside a PyTorch that the process
-// has loaded, and where installers put it. Weft's own libnccl.so.2 (plugins/nccl_shim) is passed over.
+// If WEFT_NCCL_LIBRARY names a file, only that file counts. Otherwise the search goes on in this order:
+// libnccl.so.2 as the dynamic linker finds it, the folders of LD_LIBRARY_PATH, a PyTorch that the process
+// has loaded, the folders of installers. It passes over Weft's own libnccl.so.2 (plugins/nccl_shim).
 //
 // Thread safety: all functions. What is opened stays open.
 #pragma once

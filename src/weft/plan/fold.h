@@ -78,10 +78,10 @@ class Fold {
   const topology::Layout* layout_ = nullptr;  // null: in order
 };
 
-/// For data of so many bytes in all that lies in the order of ranks, and is brought into that of
-/// participants, or back, by a copy for each rank: worth its while where transfers are NIC-bound, from so
-/// much on, and from blocks on that take an interface longer than a step takes a CPU. Device memory is copied
-/// by engines, which take microseconds for each.
+/// The Fold for `all_bytes` of data in the order of ranks, which a copy for each rank brings into the order
+/// of participants, or back. The copies are worth their time if transfers are NIC-bound, if the data is long
+/// enough, and if a block takes an interface longer than a step takes a CPU. Engines copy device memory,
+/// which takes microseconds for each copy.
 inline Fold fold_of_blocks(const topology::Layout& layout, const Limits& limits, uint64_t all_bytes) {
   constexpr uint64_t kBriefData = 4 << 10, kBriefBlock = 256;
   const uint64_t least = std::max(kBriefData, kBriefBlock * static_cast<uint64_t>(layout.ranks()));

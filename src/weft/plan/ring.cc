@@ -1,6 +1,6 @@
-// ring: every rank talks to its two neighbours only; node-mates are neighbours, so each node's link carries
-// one stream in and one out. Best for very long messages, and where many flows at once would trip over each
-// other.
+// ring: every rank exchanges data only with its two neighbours. Ranks of a node are neighbours, so each
+// node's link carries one stream in and one out. Best for very long messages, and on networks where many
+// flows at once disturb each other.
 //
 //   AllGather      n - 1 rounds: in round k, position i passes on the block of position i - k. A slice is
 //                  passed on as soon as it has arrived, so all rounds overlap.
@@ -9,9 +9,9 @@
 //   AllReduce      ReduceScatter into the own block of output, then AllGather of those.
 //   Broadcast      a chain from the root: each passes on slice by slice.
 //
-// Sums travel through scratch that caches hold. So long blocks are reduced in groups of slices, of which each
-// goes all the way round before the next, but for its first put, which is under way while the group before is
-// finished; and AllReduce gathers a group while it reduces the next.
+// Sums travel through scratch that caches hold. So long blocks are reduced in groups of slices. Each group
+// goes all the way round before the next begins, except for the next group's first put, which starts before
+// the group is finished. AllReduce gathers a group while it reduces the next.
 //
 // Scratch is places for some groups, used in turn; a credit for each slice says that its place is free again.
 // (One place would not do: a rank's sends would wait for credits all the way round the ring. Short blocks

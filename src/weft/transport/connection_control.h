@@ -17,8 +17,8 @@ class ConnectionControl {
   virtual ~ConnectionControl() = default;
   /// A peer has opened a channel to this rank. From any thread; the next poll() takes it over.
   virtual Status accept(int peer, uint32_t channel, UniqueFd connection) = 0;
-  /// Bounds how much may be on its way over one connection, roughly: data beyond what a network holds waits
-  /// in its queues, and data beyond these is lost. 0 = no bound, as long as none was set: a bound can be
+  /// Bounds the bytes in flight on one connection, roughly. Data beyond what a network holds waits in its
+  /// queues, and data beyond the queues is lost. 0: no bound, if none was set before. A bound can be
   /// changed, not lifted.
   virtual void bound_flight(size_t bytes) = 0;
   /// Whether back-to-back messages share writes from now on, where the transport was opened for that.

@@ -2,9 +2,9 @@
 // move the data; streams of ranks wait for each other by stream memory operations on the flags of a
 // NodeBoard. There is no kernel of Weft in it, and no thread.
 //
-// The plan is plan::make_staged_copies(): every rank has a staging in GPU memory that all others reach, and
-// no copy touches a buffer of another rank's caller. So a rank that fails may give its buffers away, whatever
-// is queued elsewhere; and no address is told to anybody.
+// The plan is plan::make_staged_copies(). Every rank has staging in GPU memory that all others reach, and no
+// copy touches a buffer of another rank's caller. So a rank that fails may give its buffers away, whatever
+// is queued elsewhere, and ranks exchange no addresses.
 //
 // In the stream of a call stand, in this order:
 //   1. a wait until the operation before has been done
@@ -12,7 +12,7 @@
 //   3. a wait until the readers of the operation before are done
 //   4. the plan's steps, but for the last waits for readers
 //   5. a write of `ended`
-// A copy is a call of the driver, and each row of writes and waits is one, where the driver has
+// A copy is one call of the driver. Consecutive writes and waits are one call, too, if the driver has
 // cuStreamBatchMemOp.
 //
 // Calls of several communicators on one stream keep one order on all ranks. Else each rank's stream waits in

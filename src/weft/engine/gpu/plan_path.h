@@ -4,11 +4,11 @@
 // has ended, or has waited too long.
 //
 // Short calls go through slots of the control memory, and touch no buffer of another rank. Longer ones
-// expose buffers (plan_choice.h): a kernel tells its peers' kernels where its buffers are, and every rank
-// reaches them if all ranks are of one process, and share a device or the buffer is from cuMemAlloc. A
+// expose buffers (plan_choice.h): a kernel sends the addresses of its buffers to its peers' kernels. All
+// ranks reach a buffer if they are of one process, and share a device or the buffer is from cuMemAlloc. A
 // buffer that peers do not reach is staged: copied, on the caller's stream, to memory that they reach. Its
-// owner alone knows, and tells the staging's address in place of the buffer's. Ranks of several processes
-// reach the staging in the control memory, which bounds what they expose.
+// owner sends the staging's address in place of the buffer's, so peers need not know. Ranks of several
+// processes reach the staging in the control memory, which bounds what they expose.
 //
 // A communicator has one if all of these hold: every rank asks for it (WEFT_CUDA_KERNEL); all reach the
 // memory of their node's ranks; ranks that share a device are threads of one process; streams may wait on
@@ -19,8 +19,8 @@
 // they wait for the rank's proxy (proxy.h).
 //
 // On one node a captured call is a kernel of the graph and nothing else. Each capture has a path of its own
-// with a set of control memory, so its launches match those of peers, whatever other calls do. The CPU is
-// told of no launch.
+// with a set of control memory. So its launches match those of peers, whatever other calls do. No CPU learns
+// of a launch.
 //
 // A rank that has failed writes that on the node's board. Peers whose operations end later fail too, because
 // they may have read what the rank has overwritten since. A kernel that has begun may use memory of peers

@@ -1,6 +1,6 @@
-// A group of calls: all are planned before any is started, and all are started before any is waited for, so
-// that a call that cannot be done leaves none half done, and sends and receives that depend on each other
-// cannot block each other.
+// A group of calls. All are planned before any is started, and all are started before any is waited for. So
+// a wrong call leaves no other call half done, and sends and receives that depend on each other cannot block
+// each other.
 //
 // Thread safety: any thread, without a context's lock.
 #pragma once

@@ -1,9 +1,11 @@
-// SourceReading: a source region of a step under way that lies in plain memory of a peer and is long enough
-// for its owner to help (transport::Reading). Decides how long a piece is waited for before it is read
-// without help: the owner may be in the middle of a turn of its own; but one that was late is not waited for
-// again until it has caught up. And measures whether help helps: between caches that are far apart a piece
-// that was brought takes longer than one that the kernel copies. So the first is read without help, for
-// comparison, and now and then another.
+// SourceReading: a source region of an active step that lies in plain memory of a peer, and is long enough
+// that its owner can help (transport::Reading). It decides how long to wait for a piece before it reads the
+// piece without help. The owner may be in the middle of a turn of its own. After an owner was late, the
+// reader does not wait again until the owner has caught up.
+//
+// It also measures whether help pays. Between caches that are far apart, a piece that the owner brings takes
+// longer than one that the kernel copies. So the first piece is read without help, for comparison, and now
+// and then another.
 //
 // Thread safety: none; under the context's lock.
 #pragma once

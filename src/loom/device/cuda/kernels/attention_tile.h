@@ -1,6 +1,6 @@
-// Tiles of attention's kernels: [rows, head] in shared memory, in 16-byte chunks that are permuted so that
-// eight rows' chunks of one column lie in different banks; and products of such tiles by one warp, whose sums
-// are in registers as primitives.h's multiply() has them.
+// Tiles of attention's kernels: [rows, head] in shared memory. Their 16-byte chunks are permuted so that
+// eight rows' chunks of one column lie in different banks. Also products of such tiles by one warp, whose
+// sums are in registers in the layout of primitives.h's multiply().
 //
 // 16-bit types use tensor cores, fp32 plain multiplications and additions in the same layout.
 #pragma once

@@ -78,8 +78,8 @@ LOOM_DEVICE void widen(const WidenArguments<T>& a) {
                          [&]<int n>(int64_t i) { store_pack(a.to + i, load_pack<n>(a.from + i)); });
 }
 
-/// chunk[i] = Σ x² over elements [i·size, min((i+1)·size, n)), in fp64 and in the CPU's order, so with its
-/// bits: lane l of a warp adds up elements l, l + 32, ... of the chunk, as the CPU's vectors do.
+/// chunk[i] = Σ x² over elements [i·size, min((i+1)·size, n)), in fp64. Lane l of a warp adds up elements l,
+/// l + 32, ... of the chunk, as the CPU's vectors do. So it has the CPU's order and bits.
 struct SumOfSquaresArguments {
   const float* x;
   double* chunk;
