@@ -1,4 +1,4 @@
-// Config: what a run is told. docs/reference/loom-config.md lists the keys.
+// Config: the configuration of a run. docs/reference/loom-config.md lists the keys.
 //
 // Thread safety: a value that never changes; copies share it.
 #pragma once
@@ -24,11 +24,11 @@ class LOOM_API Config {
   /// The same from a file, which errors name. Errors also: not_found.
   static Result<Config> read(const std::string& path, const std::vector<std::string>& overrides = {});
 
-  /// With every key, those that were left out, too; what is left to the dataset or to model.from is 0, empty
-  /// or null. parse() of it gives the same config.
+  /// JSON with every key, including those that were left out. A value that the dataset or model.from will
+  /// give is 0, empty or null. parse() of it gives the same config.
   std::string to_json() const;
 
-  /// Inside of Loom.
+  /// For Loom's own use.
   explicit Config(const train::Config& values);
   const train::Config& values() const { return *values_; }
 

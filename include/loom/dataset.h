@@ -32,24 +32,23 @@ struct DatasetSummary {
   uint64_t train_bytes = 0;  // of text
   uint64_t validation_bytes = 0;
   std::string tokenizer;   // "bytes", or "byte-level BPE of 50257 tokens"
-  int64_t vocabulary = 0;  // its tokens; fewer than train_vocabulary where no pair is left that occurs twice
-  // Of texts with labels, instead of the four above:
+  int64_t vocabulary = 0;  // its tokens; fewer than train_vocabulary if no further pair occurs twice
+  // For texts with labels, instead of the four counts above:
   uint64_t train_texts = 0;
   uint64_t validation_texts = 0;
   std::vector<std::string> labels;
-  std::string note;  // what is to be told about them; mostly nothing
+  std::string note;  // a sentence about the labels, or ""
 };
 
-/// Turns text files (UTF-8, not empty) into a dataset in `folder`; "-" is standard input, and a pipe is read
-/// to its end. A byte order mark is no text. The tokens do not depend on the number of
-/// threads. Errors: invalid_argument, not_found, invalid_data (with the offset of what is no text),
-/// unsupported (a tokenizer that does what Loom does not), disk_full, system_error.
+/// Turns text files (UTF-8, not empty) into a dataset in `folder`. "-" is standard input, and a pipe is read
+/// to its end. A byte order mark is skipped. The tokens do not depend on the number of threads. Errors:
+/// invalid_argument, not_found, invalid_data (with the offset of bytes that are no text), unsupported (a
+/// tokenizer with a feature that Loom lacks), disk_full, system_error.
 LOOM_API Result<DatasetSummary> make_dataset(const std::vector<std::string>& files, const std::string& folder,
                                              const DatasetOptions& options = {});
 
-/// What a model of byte pairs, trained on the training text, needs for the validation text, or for what its
-/// first `tokens` stand for (0: all): nats a byte. What any model should beat. Errors: not_found,
-/// invalid_data.
+/// The loss, nats a byte, of a byte-bigram model that is trained on the training text. It is evaluated on the
+/// first `tokens` of the validation text (0: all). Any model should beat it. Errors: not_found, invalid_data.
 LOOM_API Result<double> bigram_baseline(const std::string& folder, uint64_t tokens = 0);
 
 }  // namespace loom

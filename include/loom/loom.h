@@ -1,14 +1,14 @@
 // Loom: trains transformer language models, with collectives by Weft. This header is the whole interface:
 //
-//   status.h    Status, Result<T>: what every function returns that can fail
-//   dataset.h   text files into tokens to train on
-//   config.h    what a run is told
-//   plan.h      memory and time of a step, before anything runs
+//   status.h    Status, Result<T>: what every function that can fail returns
+//   dataset.h   turns text files into tokens
+//   config.h    the configuration of a run
+//   plan.h      memory and time of a step, before a run
 //   training.h  a run on one rank
-//   observer.h  what a run tells while it goes: lines, files, or functions of your own
-//   model.h     what a trained model says: evaluation, sampling, logits
+//   observer.h  output of a run: lines, files, or functions of your own
+//   model.h     evaluation, sampling and logits of a trained model
 //
-// C++20, shared library or static. Nothing throws but the standard library when memory ends.
+// C++20, shared library or static. Only the standard library throws, when memory is exhausted.
 #pragma once
 
 #include <loom/config.h>

@@ -1,4 +1,4 @@
-// Status and Result<T>: how every function of Loom that can fail says so.
+// Status and Result<T>: what every function of Loom that can fail returns.
 //
 // Thread safety: values; a Status may be copied between threads.
 #pragma once
@@ -13,19 +13,19 @@
 
 namespace loom {
 
-/// What kind of thing went wrong: for callers that act on it, and for the exit code of the command.
+/// The kind of an error: for callers that act on it, and for the exit code of the command.
 enum class Code : int {
   ok = 0,
-  invalid_argument,     // what was asked for cannot be: a config, an option, a wrong call
-  invalid_data,         // a file is damaged, hostile or not what it should be
-  not_found,            // a file, folder, tensor or token is not there
+  invalid_argument,     // a wrong config, option or call
+  invalid_data,         // a file is damaged, hostile or of another kind
+  not_found,            // a file, folder, tensor or token is missing
   system_error,         // the operating system refused
-  disk_full,            // no space, or a quota or size limit was met, while writing
-  out_of_memory,        // memory, or a stated limit of it, does not suffice
+  disk_full,            // no space, or a quota or size limit, while writing
+  out_of_memory,        // too little memory, or a stated limit is too low
   communication_error,  // Weft failed: a peer died, a deadline passed, ranks disagree
   not_finite,           // a loss or a gradient is NaN or infinite
-  unsupported,          // right, but not in this version
-  internal_error,       // a mistake of Loom's
+  unsupported,          // valid, but not in this version
+  internal_error,       // a bug in Loom
 };
 
 LOOM_API const char* code_name(Code code);

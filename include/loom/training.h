@@ -1,6 +1,6 @@
 // Training: a run on one rank. All ranks of a job call the same functions in the same order; most of them are
-// collectives. After a failure that is not an argument's, a run is of no use but to be destroyed; the newest
-// checkpoint is intact.
+// collectives. After any failure but invalid_argument, a run can only be destroyed. The newest checkpoint is
+// intact.
 //
 // Thread safety: one thread.
 #pragma once
@@ -24,44 +24,45 @@ struct Comparison;
 
 class Observer;
 
-/// Whether a run that has steps to make first measures what its machine can do, for forecasts and traces. It
-/// takes some seconds; a GPU is not measured.
+/// Whether a run with remaining steps first measures its machine, for forecasts and traces. It takes some
+/// seconds. A GPU is not measured.
 enum class Measuring { nothing, machine };
 
-/// What is told of a step; the same on all ranks but for times, and what is counted by them.
+/// The record of a step. It is the same on all ranks, except times and rates.
 struct StepRecord {
   int64_t step = 0;          // counts from 0
   double loss = 0;           // mean over the tokens of the global batch, nats
   double gradient_norm = 0;  // before clipping
   double learning_rate = 0;
-  double loss_scale = 0;      // of an fp16 run, in this step; 0: of another
-  bool skipped = false;       // gradients overflowed fp16: nothing was applied
-  int64_t skipped_steps = 0;  // of all up to this one
-  double seconds = 0;         // with the reading of the batch
-  double data_seconds = 0;    // of these, in which this rank read its batch
-  /// That the rest of the run takes if it goes on as it did: by the clock since this object's first step,
-  /// with evaluations, checkpoints and what is done when steps are told. Of step() alone by that step.
+  double loss_scale = 0;      // of this step of an fp16 run; 0: not an fp16 run
+  bool skipped = false;       // gradients overflowed fp16, so the step was not applied
+  int64_t skipped_steps = 0;  // up to and including this one
+  double seconds = 0;         // of the step, including reading the batch
+  double data_seconds = 0;    // of these, reading the batch on this rank
+  /// Remaining time of the run at its pace since this object's first step, including evaluations, checkpoints
+  /// and observers. If only step() was called, at the pace of the last step.
   double seconds_left = 0;
-  /// Memory that a process of the job was seen to take since before the run was opened, the most of all
-  /// ranks; 0 where it is not known.
+  /// Most memory that a process of the job has taken since before the run was opened, over all ranks; 0: not
+  /// known.
   int64_t memory_bytes = 0;
-  double exposed = 0;  // part of the time spent waiting for communication; NaN: on a GPU, as the next
+  // NaN on a GPU:
+  double exposed = 0;  // part of the time spent waiting for communication
   double bubble = 0;   // part of the time until the norm in which ranks, on average, do not compute
   double tokens_per_second = 0;
   double flops = 0;  // of matrix products, a rank and second
   std::optional<double> validation_loss;
-  std::optional<double> validation_accuracy;  // of a classifier: the part of the texts that it is right on
+  std::optional<double> validation_accuracy;  // of a classifier: the part of the texts that it gets right
 };
 
 class LOOM_API Training {
  public:
   /// Opens the dataset, plans and allocates memory, and resumes from the newest complete checkpoint of
-  /// run.out if there is one and the config says so. A collective. `world` may be nullptr (one rank), stays
-  /// the caller's and must outlive the run. All ranks must have the same config, but for the names of folders
-  /// of data and models and for threads, the same data, and see the same run.out, which is this object's
-  /// alone as long as it lives. Errors: invalid_argument (also when another run writes into run.out),
-  /// invalid_data, not_found, out_of_memory, communication_error; unsupported, where parallel.device is cuda
-  /// and a rank has no GPU that can train the model.
+  /// run.out if there is one and the config asks for it. A collective. `world` may be nullptr (one rank). The
+  /// caller keeps it, and it must outlive the run. All ranks must have the same data and see the same
+  /// run.out. They must have the same config, except threads and the names of folders of data and models. No
+  /// other run may write into run.out while this object lives. Errors: invalid_argument (also when another
+  /// run writes into run.out), invalid_data, not_found, out_of_memory, communication_error; unsupported if
+  /// parallel.device is cuda and a rank has no GPU that can train the model.
   static Result<Training> create(const Config& config, weftComm_t world = nullptr,
                                  Measuring measuring = Measuring::nothing);
 
@@ -69,7 +70,7 @@ class LOOM_API Training {
   Training& operator=(Training&& other) noexcept;
   ~Training();
 
-  /// With what was left open filled in.
+  /// The config, with every open value filled in.
   Config config() const;
   int rank() const;
   int ranks() const;
@@ -79,40 +80,40 @@ class LOOM_API Training {
   int64_t memory_bytes() const;
   /// Where this rank computes: "CPUs", or a GPU's name and number.
   std::string device() const;
-  /// The step that comes next, and how many the config asks for.
+  /// The number of the next step, and the number of steps that the config asks for.
   int64_t next_step() const;
   int64_t steps() const;
-  /// Sentences on what is not as the config asks for, on how a resumed run differs from the one before, and
-  /// on why it ended early. More may come with each call of another function.
+  /// Sentences: what differs from the config, how a resumed run differs from the one before, and why it ended
+  /// early. Each call of another function may add some.
   const std::vector<std::string>& notes() const;
 
-  /// From now on `observer`, which must outlive the run, is told what happens (observer.h): first begin(),
-  /// and the notes so far. A collective; ranks may have different observers. Errors: what begin() returns on
-  /// any rank.
+  /// Adds an observer (observer.h), which must outlive the run. First calls its begin(), and note() for each
+  /// note so far. A collective; ranks may have different observers. Errors: what begin() returns on any rank.
   Status observe(Observer& observer);
 
-  /// One step, of which observers are not told: no evaluation, no checkpoint. Of an fp16 run it may be
-  /// skipped. Errors: not_finite (then nothing has been changed; of an fp16 run when no smaller loss scale
-  /// may be tried), communication_error, invalid_data (of the dataset).
+  /// Makes one step, without evaluation, checkpoint and observers. An fp16 run may skip it. Errors:
+  /// not_finite (nothing was changed; an fp16 run has no smaller loss scale to try), communication_error,
+  /// invalid_data (of the dataset).
   Result<StepRecord> step();
-  /// Steps to the last one, with the evaluations and checkpoints that the config asks for. `tell`, if any,
-  /// is called after each step. `stop`, if any, is asked once a step on each rank; when any says yes, all end
-  /// after the same step, with a checkpoint and without an evaluation. Errors also: disk_full, system_error.
+  /// Makes all remaining steps, with the evaluations and checkpoints that the config asks for. Calls `tell`,
+  /// if any, after each step, and `stop`, if any, once a step on each rank. If `stop` returns true on a rank,
+  /// all ranks end after the same step, with a checkpoint and without an evaluation. Errors also: disk_full,
+  /// system_error.
   Status run(const std::function<void(const StepRecord&)>& tell = {}, const std::function<bool()>& stop = {});
-  /// run(), and save_model() after the last step. Whatever has ended it, observers are told the end. Errors
-  /// also: what end() returns on any rank.
+  /// run(), then save_model() after the last step. Then calls end() of each observer, even after a failure.
+  /// Errors also: what end() returns on any rank.
   Status complete(const std::function<bool()>& stop = {});
-  /// Whether run() has ended early, since a rank was to stop.
+  /// Whether run() has ended early, because `stop` returned true on a rank.
   bool stopped() const;
-  /// Mean loss over run.evaluation_steps batches of the validation split, or nothing where there is none.
+  /// Mean loss over run.evaluation_steps batches of the validation split; nothing if there is no split.
   Result<std::optional<double>> validate();
-  /// A checkpoint in run.out/checkpoints. Where this object has saved that step, or begun with it, nothing is
-  /// to be done. Errors also: not_finite, when weights or moments are not; nothing is written then.
+  /// Writes a checkpoint into run.out/checkpoints, unless this object has saved that step or begun with it.
+  /// Errors also: not_finite, if weights or moments are not finite; nothing is written then.
   Status save_checkpoint();
-  /// Model and tokenizer in Hugging Face's form, in run.out/model.
+  /// Writes model and tokenizer in Hugging Face's form into run.out/model.
   Status save_model();
 
-  /// Inside of Loom.
+  /// For Loom's own use.
   const train::Trainer& trainer() const;
   const train::Comparison& comparison() const;
 

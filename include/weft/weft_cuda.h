@@ -1,7 +1,6 @@
 /*
- * The CUDA driver that Weft uses, for programs that reach a GPU without CUDA's toolkit. A program that takes
- * the driver's functions from here has the library that Weft has (WEFT_CUDA_LIBRARY), initialized as Weft
- * needs it.
+ * The CUDA driver that Weft uses, for programs that use a GPU without CUDA's toolkit. They get functions of
+ * the library that Weft has loaded (WEFT_CUDA_LIBRARY), initialized as Weft needs it.
  */
 #ifndef WEFT_WEFT_CUDA_H_
 #define WEFT_WEFT_CUDA_H_
@@ -12,15 +11,14 @@
 extern "C" {
 #endif
 
-/* Returns the driver's function of that name in `function`. The first call loads the driver, and initializes
- * it.
+/* Sets `*function` to the driver's function `name`. The first call loads and initializes the driver.
  *
  * name      as the library exports it, with its version: "cuMemAlloc_v2"
- * function  a pointer to the function; NULL if the driver has none of that name, which is no error
+ * function  receives a pointer to the function; NULL if the driver has none of that name, which is no error
  *
  * Thread safety: any thread.
- * Errors: weftUnsupported if this machine has no driver that serves, or no device; weftUnhandledCudaError if
- * the driver cannot be initialized; weftInvalidPointer. weftGetLastError(NULL) has the reason and a remedy.
+ * Errors: weftUnsupported (no usable driver, or no device), weftUnhandledCudaError (the driver cannot be
+ * initialized), weftInvalidPointer. weftGetLastError(NULL) has the reason and a remedy.
  */
 WEFT_API weftResult_t weftCudaFunction(const char* name, void** function);
 

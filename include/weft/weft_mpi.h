@@ -1,6 +1,6 @@
 /*
- * A Weft communicator from an MPI one. Header only: the library itself does not link MPI, so this works with
- * whichever MPI the program is compiled against. Nothing but the meeting goes through MPI.
+ * Makes a Weft communicator from an MPI one. Header only: the library does not link MPI, so this works with
+ * the MPI that the program is compiled against. Only the rendezvous uses MPI.
  */
 #ifndef WEFT_WEFT_MPI_H_
 #define WEFT_WEFT_MPI_H_
@@ -9,13 +9,12 @@
 
 #include "weft/weft.h"
 
-/* Creates a communicator with the ranks of `mpi`, in the same order. A collective over `mpi`, on an
- * intracommunicator, between MPI_Init and MPI_Finalize; as thread-safe as MPI was initialized to be. If rank
- * 0 cannot make an id, every rank returns its error. Errors: as weftGetUniqueId and weftCommInitRank;
- * weftSystemError when an MPI call fails. */
+/* Creates a communicator with the ranks of `mpi`, in the same order. `mpi` is an intracommunicator, and this
+ * is a collective over it, between MPI_Init and MPI_Finalize. Thread safety: that with which MPI was
+ * initialized. If rank 0 cannot make an id, every rank returns its error. Errors: as weftGetUniqueId and
+ * weftCommInitRank; weftSystemError when an MPI call fails. */
 static inline weftResult_t weftCommInitMpi(weftComm_t* comm, MPI_Comm mpi) {
-  /* One broadcast carries the id and whether there is one, so that a failure of rank 0 leaves nobody waiting.
-   */
+  /* One broadcast carries the id and rank 0's result, so that no rank waits after a failure of rank 0. */
   struct {
     weftUniqueId id;
     int result;
