@@ -1,6 +1,6 @@
-// Times Loom's training steps alone: no files, no checkpoints, one process. GPT-2 124M unless told otherwise,
-// with random tokens; prints a line of JSON a step, then one with the sums: tokens per second, memory as
-// planned and as measured, and, of CPUs, where the time of the steps went. No GPU has run it so far.
+// Times Loom's training steps alone: no files, no checkpoints, one process, random tokens. The default model
+// is GPT-2 124M. Prints a line of JSON a step, then one with the sums: tokens per second, memory as planned
+// and as measured, and on CPUs the time by kind of instruction. It has not run on a GPU.
 //
 //   loom_step --tokens 64 --batch 4 --threads 1 --precision fp32 --steps 5
 //   loom_step --gpu 0 --tokens 1024 --batch 64 --precision bf16 --steps 30 --kernels

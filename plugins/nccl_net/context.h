@@ -1,6 +1,6 @@
-// Context: what one communicator of NCCL has of this plugin (from version 11 of the ABI on; before, the whole
-// process has one): a libfabric endpoint for each device that it uses, and the connections that are being
-// made.
+// Context: the state of one communicator of NCCL in this plugin, from version 11 of the ABI on. In older
+// versions the whole process has one. It has a libfabric endpoint for each device in use, and the
+// connections that are being made.
 //
 // Thread safety: every function.
 #pragma once

@@ -1,7 +1,7 @@
-// The handshake: how a Sender and a Receiver come to be. The connecting side opens a socket for the
-// handshake, and over TCP one more for each rail, and greets on all; the listening side checks the secret
-// before it believes anything, waits for all, and answers on the first. That one stays open and says when a
-// peer dies; the others carry the data. Nothing here blocks.
+// The handshake: creates a Sender and a Receiver. The connecting side opens a socket for the handshake, and
+// over TCP one more for each rail, and sends a greeting on each. The listening side first checks the secret.
+// It waits for all sockets, and answers on the first. That one stays open and shows when a peer dies; the
+// others carry the data. No function blocks.
 //
 // Thread safety: a Dialer and a Listener are used by one thread at a time.
 #pragma once

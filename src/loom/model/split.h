@@ -1,11 +1,11 @@
-// Split: which elements of a unit's parameters a rank of a tensor-parallel group holds. Of a sublayer's two
-// linear layers the first is cut by columns and the second by rows, so that nothing between is exchanged
-// (recipe_block.cc). Embedding and logits are cut by tokens. All ranks hold norms, positions and the biases
-// of second layers.
+// Split: the elements of a unit's parameters that a rank of a tensor-parallel group holds. The first of a
+// sublayer's two linear layers is cut by columns and the second by rows, so that nothing is exchanged
+// between them (recipe_block.cc). Embedding and logits are cut by tokens. All ranks hold norms, positions
+// and the biases of second layers.
 //
 // A rank's unit has the parameters of the whole one, in the same order, each with the shape of its part. All
-// ranks' units have the same size and offsets: where a side does not divide evenly, which those of the
-// vocabulary and of the hidden layer need not, the last rank's part is shorter and a gap follows it.
+// ranks' units have the same size and offsets. Vocabulary and hidden layer need not divide evenly. Then the
+// last rank's part is shorter, and a gap follows it.
 //
 // Thread safety: values; pure functions.
 #pragma once

@@ -1,10 +1,10 @@
-// Attention in tiles with an online softmax: no array of S × S elements exists, so memory grows
-// linearly with the sequence. The method is FlashAttention's (Dao et al., 2022, and 2023 for the backward
-// pass): rows keep a running maximum and sum while tiles of keys go by, and the backward pass makes the
-// probabilities again from the rows' log Σ exp.
+// Attention in tiles with an online softmax. No array of S × S elements exists, so memory grows linearly
+// with the sequence. The method is FlashAttention's (Dao et al., 2022, and 2023 for the backward pass). Rows
+// keep a running maximum and sum while tiles of keys go by. The backward pass computes the probabilities
+// again from the rows' log Σ exp.
 //
-// What a query sees is a range of keys: up to itself, or up to the end of its sequence, and perhaps no
-// farther back than a window. Tiles that no query sees are left out.
+// A query sees a range of keys: up to itself, or up to the end of its sequence, and with a window only the
+// last ones. Tiles that no query sees are left out.
 //
 // A part is one head of one sequence; its q, k and v are first copied side by side, as type A.
 #include <cmath>

@@ -141,8 +141,9 @@ struct Job {
   /// Whether gradients are summed whole, over a rank's microbatches, before they are reduced.
   bool sums_whole() const { return degree == 1 || shard_optimizer_only; }
   int units() const { return static_cast<int>(spec.layers) + 2; }
-  /// Whether the head's part of a tied embedding's gradient is summed apart from the embedding's own, and
-  /// added to it once a step: where they are on two stages, and in strict order, so that both are the same.
+  /// Whether the head's part of a tied embedding's gradient is summed separately, and added to the
+  /// embedding's own once a step. This is so if they are on two stages. It is so in strict order, too, so
+  /// that both cases have the same bits.
   bool ties_apart() const { return spec.tied && (pipeline_degree > 1 || strict); }
 
   /// invalid_argument, naming what is wrong and what would be right.

@@ -55,9 +55,9 @@ struct Layout {
   /// The placement as three letters. The layout must be right, here and below.
   std::string order() const;
 
-  /// The place of each rank, from its node, a number from 0. Nodes come in their order, and ranks in theirs;
-  /// but where nodes have unequal numbers of ranks, what each has beyond whole partition groups comes last,
-  /// so that these ranks take no group apart that would lie inside a node.
+  /// The place of each rank, from its node, a number from 0. Nodes keep their order, and so do the ranks of
+  /// a node. If nodes have unequal numbers of ranks, the ranks of a node beyond whole partition groups come
+  /// last. So they do not split a group that could lie inside a node.
   std::vector<int> places(const std::vector<int>& node_of) const;
 
   Coordinates coordinates(int place) const;
@@ -79,9 +79,9 @@ struct Layout {
 
 /// "8 ranks (D 4, P 2, T 1, p 2, DPT)".
 std::string to_string(const Layout& layout);
-/// Who is where: a line a node, a cell a rank with its data rank, stage and tensor rank, as in "d0p1t0";
-/// where there are data ranks only, with its partition group and its number there, as in "g1m0". Of many
-/// nodes, and of many ranks a node, the first ones and the last are drawn.
+/// The place of each rank: a line a node, a cell a rank. A cell has data rank, stage and tensor rank, as in
+/// "d0p1t0". If there are only data ranks, it has the partition group and the number in it, as in "g1m0". Of
+/// many nodes, and of many ranks a node, the first ones and the last are drawn.
 std::string picture(const Layout& layout, int ranks_per_node);
 /// The groups of each kind that have more than one rank, a line a kind, with places; long lists are cut.
 /// Where there are data ranks only, a partition group is a whole model, and has one line.

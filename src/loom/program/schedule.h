@@ -1,5 +1,5 @@
-// Schedules: in which order a stage of a pipeline computes its forward and backward passes. Each is a
-// generator of a plain list, one file each; what is sent and received follows from the list.
+// Schedules: the order in which a stage of a pipeline computes its forward and backward passes. Each is a
+// generator of a plain list, one file each. The list determines what is sent and received.
 //
 // P stages, m microbatches, v virtual stages a rank. All stages compute the same number of passes. So the
 // bubble, the time that is lost to fill and drain the pipeline, is a fixed share of a step: (P-1)/(m+P-1)

@@ -1,12 +1,12 @@
 // One forward, one backward.
 //
-// Usually stage s begins P - s microbatches before its first backward pass, one more than the stage after it.
-// Then what goes there and what comes back must both cross while the two stages have nothing else to do, so
-// each transfer lengthens the step. With a difference of D between two stages, D - 1 rounds of a forward and
-// a backward pass are left for that. So what active_microbatches allows beyond P is given to the gaps between
-// stages alike, and the last stage, which waits for nobody's derivatives, keeps to one: more microbatches on
-// every stage would leave the differences, and the waiting, as they are. With 2P - 1 each difference is 2, as
-// in eager 1F1B (Zhuang et al., "On Optimizing the Communication of Model Parallelism", 2023).
+// Usually stage s begins P - s microbatches before its first backward pass, one more than the stage after
+// it. Then both transfers, there and back, must cross while the two stages have nothing else to do. So each
+// transfer lengthens the step. With a difference of D between two stages, D - 1 rounds of a forward and a
+// backward pass can hide the transfers. So what active_microbatches allows beyond P is shared equally among
+// the gaps between stages. The last stage, which waits for no derivatives, keeps to one. More microbatches
+// on every stage would leave the differences, and the waiting, as they are. With 2P - 1 each difference is
+// 2, as in eager 1F1B (Zhuang et al., "On Optimizing the Communication of Model Parallelism", 2023).
 #include <algorithm>
 
 #include "program/schedule.h"

@@ -16,7 +16,8 @@ std::vector<Pass> interleaved_schedule(const Job& job, int stage) {
     return Pass{forward, level * stages + stage, microbatch};
   };
   // The first backward pass can begin when P microbatches are through all levels but the last, and the first
-  // one came back through the stages behind this one: two passes for each of them, one there and one back.
+  // one has come back through the stages behind this one. That takes two passes for each of those stages,
+  // one there and one back.
   const int warmup = std::min(count, (stages - stage - 1) * 2 + (parts - 1) * stages);
   std::vector<Pass> passes;
   for (int k = 0; k < warmup; ++k) passes.push_back(pass(true, k));

@@ -1,11 +1,11 @@
-// The simulator of programs: how long a step takes on a machine that need not be there. Computing takes what
-// its kernels take (compute_cost.h), communication what its links take (collective_cost.h); a call that
+// The simulator of programs: predicts the time of a step on a machine that may not exist. Computing takes
+// the time of its kernels (compute_cost.h), communication that of its links (collective_cost.h). A call that
 // issues communication holds the rank (the overhead o of LogP: Culler et al., "LogP: Towards a Realistic
 // Model of Parallel Computation", 1993). Stages of a pipeline are simulated together, in the order of time.
 //
-// What is issued on one lane of a program is carried out in its order. Lanes, and the two directions of a
-// pipeline, are in flight together and share their links equally: a node's way out and its way in, a rank's
-// way to others of its node, and its way to the tier. A transfer inside a node has a way of its own.
+// Operations of one lane of a program are carried out in order. Lanes, and the two directions of a pipeline,
+// are in flight together and share their links equally. The links are a node's egress and ingress, a rank's
+// link to others of its node, and its link to the tier. A transfer inside a node has a link of its own.
 //
 // Thread safety: pure functions.
 #pragma once

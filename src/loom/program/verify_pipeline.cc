@@ -1,6 +1,6 @@
-// All stages together. First what is sent is compared with what is received; then the stages are run against
-// each other, untimed, with lanes as the executor has them: queues, in which an operation begins when the one
-// before it is over. Who waits, waits for one operation.
+// Verifies all stages together. First it compares what is sent with what is received. Then it runs the
+// stages against each other, untimed. Lanes are queues, as in the executor: an operation begins when the
+// previous one has ended. Each waiter waits for one operation.
 #include <algorithm>
 #include <deque>
 #include <set>

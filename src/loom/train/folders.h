@@ -1,5 +1,5 @@
-// What a path is that a user named, where a model, a checkpoint or a dataset was asked for: a run's folder is
-// easily taken for what lies in it, and the error can say which folder would be right.
+// Says what a path is that a user gave for a model, a checkpoint or a dataset. Users easily give a run's
+// folder instead of a folder in it, and the error can then name the right one.
 //
 // Thread safety: functions; safe from any thread.
 #pragma once

@@ -14,10 +14,9 @@ inline double formula_factor(const program::Job& job) {
   return 6 + 2 * static_cast<double>(recomputed) / static_cast<double>(job.spec.layers);
 }
 
-/// Floating-point operations of a rank and second by the formula of AWS and the MiCS paper (Zhang et al.,
-/// "MiCS", 2022, after Narayanan et al., 2021, without attention's and the vocabulary's terms): f ·
-/// samples/s · parameters · sequence length / ranks. f is formula_factor(), which counts recomputing as
-/// work.
+/// Floating-point operations of a rank and second by the formula of AWS and the MiCS paper: f · samples/s ·
+/// parameters · sequence length / ranks. f is formula_factor(), which counts recomputing as work. (Zhang et
+/// al., "MiCS", 2022, after Narayanan et al., 2021, without attention's and the vocabulary's terms.)
 inline double flops_by_formula(const program::Job& job, double parameters, double step_seconds) {
   return formula_factor(job) * job.tokens_per_step() / step_seconds * parameters / job.world;
 }

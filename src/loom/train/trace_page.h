@@ -1,5 +1,6 @@
-// A step's trace as part of a page, and as JSON: the lanes of all ranks as measured, on one clock, and
-// beneath them as the simulator predicts them, on the same scale; sums and memory of each rank.
+// A step's trace as part of a page, and as JSON. It has the lanes of all ranks as measured, on one clock.
+// Beneath them, on the same scale, are the lanes that the simulator predicts. It also has sums, and the
+// memory of each rank.
 //
 // Thread safety: pure functions.
 #pragma once

@@ -1,25 +1,26 @@
-// A mutex that mostly one thread takes, over and over: that thread enters and leaves by plain stores.
+// A mutex that one thread takes most of the time. That thread enters and leaves by plain stores.
 //
-// A mutex costs its owner two locked instructions, and each waits until all stores before it are done: after
-// a message whose cache line must first come from its reader, as long as the message itself takes. So a
-// thread that has taken the mutex many times in a row gets the *bias*: from then on it says in a seat of its
-// own that it is in, and looks whether it still has the bias. That is Dekker's protocol, whose fence the
-// others pay for: who wants the mutex takes the ordinary one, takes the bias away, lets membarrier(2) put a
-// fence into the owner, and waits until the owner's seat is empty. Each time that happens, the next bias
-// needs twice as many calls in a row. Where the kernel has no membarrier, nobody ever gets the bias.
+// An ordinary mutex costs its owner two locked instructions. Each waits until all earlier stores are done.
+// After a message whose cache line must first come from its reader, that takes as long as the message
+// itself. So a thread that has taken the mutex many times in a row gets the *bias*. From then on it writes
+// into a seat of its own that it is in, and checks whether it still has the bias. This is Dekker's protocol,
+// and other threads pay for its fence. A thread that wants the mutex takes the ordinary one, takes the bias
+// away, lets membarrier(2) put a fence into the owner, and waits until the owner's seat is empty. After each
+// such loss, the next bias needs twice as many calls in a row. Without membarrier in the kernel, no thread
+// gets the bias.
 //
-// Why only one is in. The bias is given and taken by who has the ordinary mutex alone, so at most one seat
-// has it, and its owner is the only one who ever writes in that seat.
-//   * Who takes the bias away from a seat and then finds it empty: the owner's "I am in" is either older than
-//     the fence, and then seen, or the owner's look at the bias comes after it, and finds the bias gone. The
-//     owner then clears the seat and goes the ordinary way.
-//   * An owner may be stopped between its two looks at the bias for as long as the system likes, while the
-//     bias goes to others: what it writes when it goes on is in its own seat, which nobody has a reason to
-//     look at, and its second look fails. It may find the bias at its own seat again only if it has earned it
-//     itself, which it cannot while it is stopped. (With one word for all owners, its late "I am out" would
-//     be taken for that of an owner who is in.)
-// Seats are never given to another thread; a thread that finds none left does without the bias. One that has
-// the address of a thread that is gone is, for this purpose, that thread.
+// Why only one thread is in. Only a thread with the ordinary mutex gives or takes the bias. So at most one
+// seat has it, and only its owner writes into that seat.
+//   * A thread takes the bias away from a seat and then finds the seat empty. Either the owner's "I am in" is
+//     older than the fence, and would have been seen. Or the owner checks the bias after the fence, finds it
+//     gone, clears the seat and takes the ordinary mutex.
+//   * An owner may be stopped between its two checks of the bias for any time, while the bias goes to other
+//     threads. When it goes on, it writes into its own seat, which no thread reads then, and its second check
+//     fails. Its own seat has the bias again only if the owner has earned it, which it cannot while it is
+//     stopped. (With one word for all owners, its late "I am out" would be taken for that of an owner that is
+//     in.)
+// A seat is never given to another thread. If none is left, a thread does without the bias. A thread with the
+// address of an ended thread counts as that thread.
 //
 // The same idea as biased locking in the HotSpot virtual machine (Dice, Kogan and Lev describe its
 // asymmetric form).

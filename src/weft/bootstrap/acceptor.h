@@ -1,7 +1,7 @@
-// Acceptor: a listening socket on the agent. It lets nobody in who does not know the job's secret: of a new
-// connection it reads exactly 32 bytes, and closes it if they are wrong or take longer than 2 s; only then is
-// a hello frame read. Guests that say nothing, or garbage, cost a descriptor for that time and hold up
-// nobody.
+// Acceptor: a listening socket on the agent. It accepts only processes that know the job's secret. From a
+// new connection it reads exactly 32 bytes, and closes it if they are wrong or take longer than 2 s. Only
+// then does it read a hello frame. A stranger that sends nothing, or garbage, costs a descriptor for that
+// time, and delays no rank.
 //
 // Thread safety: the agent's thread only.
 #pragma once

@@ -63,8 +63,8 @@ double received_rate(const Link& link, uint64_t buffer_bytes);
 
 /// Rates of one rank's memory work, in bytes/µs, for data that is in its cache and for data that is not.
 struct Memory {
-  // Buffers of an operation, all together: up to half of this they stay in the cache, from eight times this
-  // on they do not; the time of a byte grows in between with the logarithm of the size.
+  // The total size of an operation's buffers. Up to half of this they stay in the cache. From eight times
+  // this on they do not. In between, the time of a byte grows with the logarithm of the size.
   uint64_t cache_bytes = 0;
   uint64_t large_bytes = 0;  // … or from here on; 0: eight times cache_bytes
   double copy_cached = 0;    // copied

@@ -1,11 +1,11 @@
 // Symmetry: plans that are the same on every node, except for the nodes that they name.
 //
-// Most algorithms treat nodes alike: what a rank of node 0 does towards node j, its counterpart on node i
-// does towards node i + j (rotation: rings, all-to-all), or i xor j (exchange: partners at powers of two).
-// Then the plans of node 0 are enough. A simulation keeps them alone and moves them to the node that executes
-// them. If nothing tells nodes apart, it executes node 0 alone: what node 0 sends to node j arrives at node 0
-// at the same moment, from the node for which node 0 is j. Events of one moment are ordered by what they are
-// and not by their node. So both are exact, to the last bit.
+// Most algorithms treat nodes alike. What a rank of node 0 does towards node j, its counterpart on node i
+// does towards node i + j (rotation: rings, all-to-all) or i xor j (exchange: partners at powers of two).
+// Then the plans of node 0 are enough. A simulation keeps only them, and moves them to the node that
+// executes them. If nothing distinguishes nodes, it executes only node 0: what node 0 sends to node j
+// arrives at node 0 at the same moment, from the node for which node 0 is j. Events of one moment are
+// ordered by what they are and not by their node. So both are exact, to the last bit.
 //
 // Thread safety: pure functions.
 #pragma once

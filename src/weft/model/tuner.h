@@ -67,7 +67,7 @@ class Estimates {
 plan::Limits limits_on(const Machine& machine, plan::Limits limits);
 /// The limits with which a job on such a machine plans, as far as they are known before the job exists: the
 /// eager limits of its transports (transport/eager.h) or of the settings, and slices of the usual length.
-/// Communicators ask their open transports.
+/// Communicators get theirs from their open transports.
 plan::Limits limits_for(const Machine& machine);
 /// "eager up to 16 KiB inside a node, 64 KiB between nodes (tcp), 60 KiB to several at once".
 std::string eager_text(const plan::Limits& limits, const Machine& machine);

@@ -23,9 +23,9 @@ struct Cut {
   bool all_at_once() const { return at_once == SIZE_MAX; }
 };
 
-/// Brings every rank's block to everyone's output. The own block leaves from `source`: an input, of which it
-/// is all, and from which it is copied to output, too; or its place in output, where slice s is there once
-/// step ready[s] is done.
+/// Brings every rank's block to every rank's output. The own block leaves from `source`. That is an input,
+/// which is the whole block and is also copied to output. Or it is the block's place in output, where slice
+/// s is ready once step ready[s] is done.
 void gather_blocks(const Task& task, Builder& b, const Cut& cut, Region source,
                    std::span<const StepId> ready);
 

@@ -225,11 +225,11 @@ struct Plan {
 
 /// Makes a plan step by step.
 ///
-/// Tags: a generator may name the notifications of a pair by any numbers, as long as both ends use the same
-/// ones for the same notification; finish() renumbers each pair's 0, 1, 2, … in ascending order.
+/// Tags: a generator may number the notifications of a pair freely, as long as both ends use the same number
+/// for a notification. finish() renumbers each pair's 0, 1, 2, … in ascending order.
 ///
-/// Empty data: a put of no bytes becomes a signal, so that notifications stay balanced; a copy or reduce of
-/// no bytes, or a copy onto itself, that names nothing in `after` is dropped, and its id is kNoStep.
+/// Empty data: a put of no bytes becomes a signal, so that notifications stay balanced. A copy or reduce of
+/// no bytes, or a copy onto itself, is dropped if it has no `after`. Its id is kNoStep.
 ///
 /// Invariant: after finish() the builder is empty.
 class Builder {

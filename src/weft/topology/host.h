@@ -88,9 +88,9 @@ std::vector<int> progress_cpus();
 /// The fastest interface that is up and leads to other hosts, RDMA devices first; null if there is none.
 const Interface* fastest_interface(const Host& host);
 
-/// Equal for processes of one machine that can share memory, and different otherwise: WEFT_HOSTID if it is
-/// set, else the host's name and a hash of its boot and of the pid, ipc, user and network namespaces of this
-/// process.
+/// The same for processes of one machine that can share memory, and different otherwise. WEFT_HOSTID if it
+/// is set. Else the host's name and a hash of its boot and of this process's pid, ipc, user and network
+/// namespaces.
 std::string host_id();
 
 /// A tree, a line an object.

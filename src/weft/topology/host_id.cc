@@ -25,9 +25,9 @@ std::string host_id() {
   gethostname(name, sizeof name - 1);
   Result<std::string> boot_id = read_file("/proc/sys/kernel/random/boot_id");
   std::string identity = boot_id.ok() ? boot_id.take() : "";
-  // pid and user: another's memory can only be read where its process can be seen and traced. ipc: containers
-  // that are meant to be apart. net: a network namespace is how a machine plays several, and unix sockets end
-  // there. Not mnt: shared memory has no file.
+  // pid and user: a process reads another's memory only if it can see and trace it. ipc: it separates
+  // containers on purpose. net: one machine can play several by network namespaces, and unix sockets do not
+  // cross them. mnt does not count: shared memory has no file.
   for (const char* space :
        {"/proc/self/ns/pid", "/proc/self/ns/user", "/proc/self/ns/ipc", "/proc/self/ns/net"}) {
     identity += read_link(space);

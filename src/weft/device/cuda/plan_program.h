@@ -1,24 +1,23 @@
-// The data of plan kernels: the instructions that a plan becomes, the memory of a call, and the words by
-// which thread blocks and the CPU wait for each other. plan_kernel.h carries the instructions out. nvcc reads
-// this file too.
+// The data of plan kernels: the instructions of a plan, the memory of a call, and the words by which thread
+// blocks and the CPU wait for each other. plan_kernel.h executes the instructions. nvcc reads this file too.
 //
 // A plan's lane is a group of `blocks` thread blocks. Block b of a lane does part b of every instruction's
 // bytes. Flags are kept for each block. Their values are *epochs*: the number of the operation, from 1 on. An
 // epoch only grows, so that nobody ever resets a flag.
 //
-// An eager put goes into a *slot* of the receiver's control memory, since nobody knows whether the receiver
-// has begun. The receiver's wait takes it from there. There are two sets of slots, which operations use in
-// turn. A sender may write into a set when the receiver has ended the operation before last. Short data
-// travels as *packets* of 16 bytes: twice 4 bytes of data and 4 bytes that name the epoch.
+// An eager put goes into a *slot* of the receiver's control memory, since the receiver may not have begun.
+// The receiver's wait takes it from there. There are two sets of slots, which operations use in turn. A
+// sender may write into a set when the receiver has ended the operation before last. Short data travels as
+// *packets* of 16 bytes: twice 4 bytes of data and 4 bytes that name the epoch.
 //
-// A rank *exposes* its input or output by a signal that carries the buffer's address and a stamp of the call.
-// The receiver finds both in its control memory. It waits for the stamp, so that a rank which has called
-// something else is not read. Then it reads or writes the buffer. Scratch needs no such signal: it lies
-// behind the slots of the control memory.
+// A rank *exposes* its input or output by a signal that carries the buffer's address and a stamp of the
+// call. The receiver finds both in its control memory. It waits for the stamp, so it does not read a rank
+// with another call. Then it reads or writes the buffer. Scratch needs no such signal: it lies behind the
+// slots of the control memory.
 //
-// A put to a rank of another node *crosses*: it goes into an outgoing slot of the *proxy memory*, which is
-// pinned memory of the host, and raises a flag there for a CPU. The CPU sends the slot. What arrives, the
-// CPU puts into an incoming slot and raises a flag for the kernel (plan_proxy.h).
+// A put to a rank of another node *crosses*. It goes into an outgoing slot of the *proxy memory*, which is
+// pinned memory of the host, and raises a flag there for a CPU. The CPU sends the slot. On the other node,
+// the CPU writes arriving data into an incoming slot and raises a flag for the kernel (plan_proxy.h).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
-// DueTimer: how the progress thread comes back to a context in which nothing goes on, but whose network has
-// to be polled at a certain time (Fabric::due_ns()): messages of back-to-back calls wait there to share a
-// write.
+// DueTimer: lets the progress thread come back to an idle context whose network has to be polled at a
+// certain time (Fabric::due_ns()). Messages of back-to-back calls wait there to share a write.
 //
 // The due time moves with each call, and no call says that it is the last one. So a call does not wake the
 // progress thread, except the one that arms the timer. While the timer is armed, the thread sleeps for

@@ -1,8 +1,8 @@
-// NodeBoard: words in pinned memory that all ranks of a communicator on one node reach, their CPUs and their
-// streams: what each rank has called, whether it has failed, and the flags of copies on callers' streams
-// (copy_path.h). The node's lowest rank makes the memory, and every process maps it as long as one of its
-// ranks needs it. So a rank that has left takes nothing from the others. Ranks are those of the communicator;
-// those of other nodes write nothing.
+// NodeBoard: words in pinned memory that the CPUs and streams of a communicator's ranks on one node reach.
+// They say what each rank has called, and whether it has failed. They also hold the flags of copies on
+// callers' streams (copy_path.h). The node's lowest rank makes the memory, and every process maps it as long
+// as one of its ranks needs it. So a rank that has left takes nothing from the others. Ranks are those of
+// the communicator; those of other nodes write nothing.
 //
 // Thread safety: the memory is shared by ranks. A NodeBoard is under its context's lock.
 #pragma once

@@ -38,10 +38,9 @@ struct Record {
   uint64_t queued = 0, started = 0, done = 0;
   const Operation* of = nullptr;  // for comparison only: the operation may be gone
 
-  /// "AllReduce of 1024 float (sum)", "AllReduce of 1024 float (sum, strict order)", "Broadcast of 8 double
-  /// from root 3", "AlltoAll of 8 float in place", "AllGatherV of
-  /// 30 float", "AlltoAllV of float", "Split", "Put of 8 float to rank 3". The same on all ranks that called
-  /// the same.
+  /// For example "AllReduce of 1024 float (sum)", "AllReduce of 1024 float (sum, strict order)", "Broadcast
+  /// of 8 double from root 3", "AlltoAll of 8 float in place", "AllGatherV of 30 float", "AlltoAllV of
+  /// float", "Split", "Put of 8 float to rank 3". Ranks with the same call have the same text.
   std::string describe() const;
 };
 

@@ -1,12 +1,12 @@
 // ScratchPool: the library's own memory for operations in flight, in windows that peers of the node can map.
-// Blocks are kept and reused by power-of-two size, so that a steady job touches no new page: up to 256 MiB,
-// or one block that is longer, of which those that have not been used for longest go first.
+// Blocks are kept and reused by power-of-two size, so that a steady job touches no new page. The pool keeps
+// up to 256 MiB, or one longer block. It frees the blocks first that have not been used for longest.
 //
-// Blocks of operations that failed are another matter. A peer that stands still, or a network that has taken
-// stripes of a put already, may write to them or read from them at any later time, and nobody can say when
-// that is over. So they are lent to nobody again, and stay mapped as long as the pool exists: what comes late
-// finds an address that is nobody else's. Their memory does go back, so that a failure costs address space
-// (and a large block a descriptor), but not memory.
+// Blocks of failed operations are different. A stopped peer, or a network that has accepted parts of a put,
+// may access them at any later time, and no rank can know when that ends. So the pool never lends them
+// again, and keeps them mapped as long as it exists: a late access meets an address that nothing else uses.
+// It does free their memory. So a failure costs address space (and a large block a descriptor), but no
+// memory.
 //
 // Thread safety: none; under the context's lock.
 #pragma once

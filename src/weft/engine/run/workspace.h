@@ -1,6 +1,6 @@
-// Workspace: the memory that operations of a context work in on the host: scratch, copies of buffers that
-// peers could not reach otherwise, blocks to read into, and this rank's mark as an accessor of other ranks'
-// memory.
+// Workspace: the memory on the host in which operations of a context work. It has scratch, copies of buffers
+// that peers cannot reach otherwise, blocks to read into, and this rank's mark as an accessor of other
+// ranks' memory.
 //
 // Thread safety: under the context's lock.
 #pragma once
