@@ -1,10 +1,10 @@
-// How large the bubble of a pipeline is, and what a step takes outside of computing, measured beside what the
-// formula and the simulator say, one line a schedule. One rank a stage, or tensor and data ranks besides.
+// Measures the bubble of a pipeline, and the time of a step outside of computing, and compares them with the
+// formula and the simulator, one line a schedule. One rank a stage, or tensor and data ranks besides.
 //
-// Real are the programs, the executor and its lanes, Weft's transfers, the waiting and the clock that
-// measures the bubble. Computing is not: where a unit would be computed, the rank sleeps for the unit's time,
-// which is given or was measured before, so that any number of stages "compute" side by side on any number of
-// cores. It says nothing of how fast a model is.
+// The programs, the executor and its lanes, Weft's transfers, the waiting and the clock are real. Computing
+// is not: instead of computing a unit, the rank sleeps for the unit's time, which is given or was measured
+// before. So any number of stages "compute" side by side on any number of cores. It does not measure the
+// speed of a model.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <weft/weft.h>

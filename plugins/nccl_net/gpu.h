@@ -1,12 +1,12 @@
-// GPU memory, as far as the plugin itself has to do with it: which network devices reach it (GPUDirect), the
-// flush that NCCL asks for after a receive, and copies of what came where no network put it. The way there is
-// the transport's (transport::GpuDirect).
+// The plugin's own part of GPU memory: which network devices reach it (GPUDirect), the flush that NCCL asks
+// for after a receive, and copies of data that no network wrote there. The transport moves the data
+// (transport::GpuDirect).
 //
-// Why a flush is CUDA's: libfabric tells when a write has been placed (fi_cq(3), FI_DELIVERY_COMPLETE), and
-// leaves open whether a device sees it by then. CUDA says so of each device
-// (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING), and where it does not, cuFlushGPUDirectRDMAWrites
-// returns when it does. A read by the network card, the other way, has PCIe's word for what went through the
-// same card, and would have to be made on every rail.
+// Why a flush is CUDA's. libfabric reports when a write has been placed (fi_cq(3), FI_DELIVERY_COMPLETE),
+// but does not promise that a device sees it then. CUDA states for each device whether it does
+// (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING). If it does not, cuFlushGPUDirectRDMAWrites returns
+// when the device sees the write. The other way is a read by the network card. PCIe orders it only after
+// writes of the same card, so every rail would have to make one.
 //
 // Thread safety: all functions.
 #pragma once

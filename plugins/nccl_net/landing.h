@@ -11,9 +11,9 @@ namespace weft::nccl_net {
 
 class LandingGrant {
  public:
-  /// As much as serves a connection whose longest such message has `blind_bytes`, while there is plenty; less
-  /// and less when many connections have their shares already, and at last none: then every message waits
-  /// for its receive.
+  /// Grants what serves a connection whose longest such message has `blind_bytes`, while there is plenty.
+  /// The more connections have their shares already, the less it grants, and at last nothing. Then every
+  /// message waits for its receive.
   static LandingGrant take(size_t blind_bytes);
   LandingGrant(LandingGrant&& other) noexcept : bytes_(std::exchange(other.bytes_, 0)) {}
   ~LandingGrant();

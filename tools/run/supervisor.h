@@ -1,9 +1,9 @@
-// Supervisor: starts the ranks of a job, relays what they print, and sees to it that all of them end.
+// Supervisor: starts the ranks of a job, relays their output, and makes sure that all of them end.
 //
-// A job ends when every rank has. It is cut short by the first failure (unless the job keeps going), by its
-// timeout, or by SIGINT, SIGTERM or SIGHUP: ranks and their children then get SIGTERM (or the signal itself),
-// and SIGKILL after the grace period. Afterwards no descendant is left, wherever it went. SIGUSR1, SIGUSR2
-// and SIGQUIT are passed on to ranks that handle them, since what a user has is our pid.
+// A job ends when every rank has ended. The first failure cuts it short (unless the job keeps going), as do
+// its timeout, SIGINT, SIGTERM and SIGHUP. Ranks and their children then get SIGTERM (or the signal itself),
+// and SIGKILL after the grace period. Afterwards no descendant is left. SIGUSR1, SIGUSR2 and SIGQUIT are
+// passed to ranks that handle them, because a user knows this process's pid.
 //
 // Not thread-safe; one per process, since it owns the process's signals and children.
 #pragma once
@@ -24,9 +24,9 @@ class Supervisor {
  public:
   explicit Supervisor(const Job& job) : job_(job) {}
 
-  /// Runs the job. The exit code: 0 when every rank ended with 0; else the first failure's, where a signal n
-  /// counts as 128+n; 124 after the timeout; 128+n when we were told to stop by signal n. An error means that
-  /// the job could not be started; no process is left then either.
+  /// Runs the job. The exit code is 0 if every rank ended with 0, else that of the first failure, where a
+  /// signal n counts as 128+n. It is 124 after the timeout, and 128+n if signal n told this process to stop.
+  /// An error means that the job could not be started; no process is left then either.
   Result<int> run();
 
  private:

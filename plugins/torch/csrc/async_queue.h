@@ -1,10 +1,10 @@
-// A stream of Weft whose operations complete their Works: Weft calls back when an operation has ended, so no
-// thread waits for it; a thread that waits for a Work drives the stream and completes the Work itself. It
-// does not start operations: the backend does, on stream().
+// A stream of Weft whose operations complete their Works. Weft calls back when an operation has ended, so no
+// thread waits for it. A thread that waits for a Work drives the stream and completes the Work itself. The
+// queue does not start operations: the backend does, on stream().
 //
-// A callback wakes a thread of Weft. A short operation mostly has a caller that waits at once, and then needs
-// none. So push() may leave the callback out; watch() asks for it when somebody needs the operation's end
-// other than by drive(). The backend calls watch() before it starts the next operation, so at most the last
+// A callback wakes a thread of Weft. The caller of a short operation mostly waits at once, and then needs no
+// callback. So push() may leave it out. watch() asks for it when something other than drive() needs the
+// operation's end. The backend calls watch() before it starts the next operation. So at most the last
 // operation of a queue is without a callback, and each callback is for one operation.
 #ifndef WEFT_TORCH_ASYNC_QUEUE_H_
 #define WEFT_TORCH_ASYNC_QUEUE_H_

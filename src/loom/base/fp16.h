@@ -1,5 +1,5 @@
-// fp16: IEEE 754's binary16, as a type to store, like bf16. It has eleven bits of mantissa where bf16 has
-// eight, but its largest value is 65504 and its smallest 6e-8, so what it stores of gradients must be scaled.
+// fp16: IEEE 754's binary16, as a type to store, like bf16. It has eleven bits of mantissa, bf16 has eight.
+// But its largest value is 65504 and its smallest 6e-8, so gradients must be scaled to be stored in it.
 //
 // The conversions are written without branches, in integers but for two operations, so that loops of them
 // become vectors on every instruction set; GCC 12 leaves loops of _Float16 as they are written, one

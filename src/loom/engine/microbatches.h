@@ -38,8 +38,8 @@ class Microbatches {
   /// What steps read besides tokens and targets. Queues the copy of all of them, the first time in a run.
   const model::BatchArrays& arrays(int microbatch);
 
-  /// invalid_argument where the head reads rows with targets and a microbatch has more of them than the job:
-  /// it picks as many rows as the job says, and more than that would be left out without a word.
+  /// invalid_argument if the head reads rows with targets and a microbatch has more of them than the job
+  /// states. The head picks as many rows as the job states, and would silently leave out the others.
   Status check_targets(int microbatch) const;
   /// Tokens and targets of each microbatch, of which each tensor rank was given a part, in place. `tensor`
   /// moves host memory.

@@ -1,8 +1,8 @@
-// Profile: how long each unit of a model takes on this machine, and what memory it uses, measured one unit at
-// a time, so that a model that fits nowhere as a whole can be measured as well.
+// Profile: the measured time and memory of each unit of a model on this machine. Units are measured one at a
+// time, so a model that fits nowhere as a whole can be measured, too.
 //
-// Memory is measured by painting it: buffers as large as the plan's are filled with a pattern, the unit's
-// forward, backward and update run on them, and what is still painted was not used.
+// Memory is measured by painting it. Buffers as large as the plan's are filled with a pattern. Then the
+// unit's forward, backward and update run on them. What still has the pattern was not used.
 //
 // Thread safety: pure but for the time.
 #pragma once
@@ -47,11 +47,11 @@ struct ProfileSettings {
 /// Bytes that measuring takes while it measures the unit that needs most.
 int64_t bytes_to_profile(const program::Job& job);
 
-/// The best time of several; with activation checkpointing blocks compute forward twice. Blocks that compute
-/// the same, in width and window, are measured once for all. Where the time is over, units that were not
-/// measured get the cost model's times, in proportion to those that were. Errors: invalid_argument (the job,
+/// The best time of several. With activation checkpointing, blocks compute forward twice. Blocks with the
+/// same computation, width and window are measured once for all. When the time is over, units that were not
+/// measured get the cost model's times, scaled by those that were. Errors: invalid_argument (the job,
 /// threads or repeats); out_of_memory (one unit of the model takes more than the limit, or than three
-/// quarters of the machine's memory: whoever asks for more is not refused by the kernel, but ended).
+/// quarters of the machine's memory: the kernel does not refuse a process that takes more, but ends it).
 Result<std::vector<UnitProfile>> profile_units(const program::Job& job, int threads,
                                                const ProfileSettings& settings = {});
 

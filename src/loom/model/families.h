@@ -22,8 +22,8 @@ Task usual_task(Family family);
 /// set by complete(). Errors: unsupported, when the family has no head for the task, with those that have.
 Result<ModelSpec> choices_of(Family family, Task task);
 
-/// After sizes are known: fills in what is still 0 and depends on them. feed_forward is 4 · width, rotary
-/// dimensions are a quarter of a head (at least 2), and what a family has besides is in its description.
+/// Fills in what is still 0 and depends on sizes, after these are known. feed_forward is 4 · width. Rotary
+/// dimensions are a quarter of a head, at least 2. A family's description has its other rules.
 void complete(ModelSpec& spec);
 
 }  // namespace loom::model

@@ -8,9 +8,9 @@
 //   gradients            all-reduce      of what is applied to rows (norms, positions, types): each rank made
 //                                        its own rows' summand; added up once a step, before the norm
 //
-// Backward exchanges the same the other way round. Without the division every rank works on all rows, nothing
-// enters with an exchange, and a sublayer's summands are all-reduced. Here is which rows and parameters that
-// concerns; recipes have the exchanges as steps.
+// Backward has the same exchanges the other way round. Without the division every rank works on all rows,
+// nothing is exchanged on entering, and a sublayer's summands are all-reduced. This file says which rows and
+// parameters that concerns; recipes have the exchanges as steps.
 //
 // Thread safety: pure functions.
 #pragma once

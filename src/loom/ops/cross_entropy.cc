@@ -1,5 +1,5 @@
-// Softmax and cross-entropy with its gradient, in the place of the logits: they are the largest array of a
-// step, and one read and one write of them is all that is needed after the maximum is known.
+// Softmax and cross-entropy with its gradient, in the place of the logits. Logits are the largest array of a
+// step. Once the maximum is known, one read and one write of them are enough.
 #include <cmath>
 
 #include "ops/cpu.h"

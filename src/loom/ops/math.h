@@ -38,9 +38,9 @@ LOOM_ON_DEVICE inline float exp_of(float x) {
 }
 LOOM_ON_DEVICE inline double exp_of(double x) { return std::exp(x); }
 
-/// Where an exponential is a factor of something, x stops at ±60, and e^-60 = 8.8e-27 stands for 0. Compilers
-/// compute what follows from such a limit beside what follows from x, for every element, and choose at the
-/// end: with e^-88 that would be subnormal numbers, which cost more than a hundred cycles each.
+/// If an exponential is a factor of something, x is limited to ±60, and e^-60 = 8.8e-27 stands for 0. For
+/// such a limit compilers compute both results for every element, and choose at the end. With e^-88 these
+/// would be subnormal numbers, which cost more than a hundred cycles each.
 LOOM_ON_DEVICE inline float limited(float x) {
   x = x < -60.0f ? -60.0f : x;
   return x > 60.0f ? 60.0f : x;

@@ -2,10 +2,10 @@
 // links.
 //
 // The formula: MiCS's volumes at the bandwidth of the slowest link that a group crosses, and a latency for
-// each hop. What a group that lies on several nodes sends between nodes is counted for each node: a gather
-// brings into a node what its own ranks do not have, an AllReduce moves one copy for each node. Groups whose
-// members share a node share its interfaces. Machine::plans and Machine::traffic know better, where they say
-// something.
+// each hop. The bytes that a group on several nodes sends between nodes are counted for each node: a gather
+// brings into a node what its own ranks do not have, and an AllReduce moves one copy for each node. Groups
+// whose members share a node share its interfaces. Values of Machine::plans and Machine::traffic take
+// precedence.
 //
 // Thread safety: a Communication belongs to one thread.
 #pragma once

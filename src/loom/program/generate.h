@@ -25,8 +25,9 @@ enum class Purpose { step, evaluation, logits };
 /// The programs of all stages.
 Result<std::vector<Program>> make_programs(const Job& job, Purpose purpose = Purpose::step);
 
-/// Of the buffer for sums of squares, one for each kShardGrain elements: a rank's own, and those of all ranks
-/// of one copy of the model, as many for each as the stage with most of them has.
+/// Bytes of the buffer for sums of squares, one sum for each kShardGrain elements. It holds a rank's own
+/// sums, and those of all ranks of one copy of the model. Each rank has as many as the stage with most of
+/// them.
 int64_t norms_bytes(const Job& job);
 
 /// Numbers that ranks tell each other behind the losses of their microbatches.

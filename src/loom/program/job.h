@@ -64,8 +64,8 @@ struct Job {
   bool shard_optimizer_only = false;
   Schedule schedule = Schedule::one_f_one_b;
   int virtual_stages = 1;  // of a rank; more than 1 with Schedule::interleaved only
-  /// Most that a stage has begun and not finished; 0: what the schedule wants. 1F1B begins as many as it may,
-  /// simple goes in rounds of so many, and interleaved begins what it wants and no more.
+  /// Most microbatches that a stage has begun and not finished; 0: the schedule's own number. 1F1B begins up
+  /// to this many. simple proceeds in rounds of this many. interleaved uses at most its own number.
   int active_microbatches = 0;
   /// First unit of each of the pipeline_degree · virtual_stages parts of the model, ascending from 0; empty:
   /// equal numbers of units.

@@ -1,7 +1,7 @@
-// Links that flows share: discrete events over a fluid model. A flow is something in flight. For a latency it
-// is on no link; then it has work to do on one or two links, each of which it asks for a share of: all of it,
-// or less, or several times as much. It moves at one part of what is asked for on the link of which most is,
-// where that is more than there is. Flows of one queue are carried out one after the other.
+// Links that flows share: discrete events over a fluid model. A flow is something in flight. During its
+// latency it is on no link. Then it has work to do on one or two links, and requests a share of each: all of
+// it, less, or several times as much. If a link's requests exceed it, its flows get a proportional part. A
+// flow on two links moves at the smaller part. Flows of one queue are carried out one after the other.
 //
 // Thread safety: none; one simulation's.
 #pragma once

@@ -1,7 +1,7 @@
-// Parts dealt out in turn: what a stage computes is the sum of its parts, which no dynamic program over parts
-// in their order can balance. First cuts are moved one at a time while that helps. Then all partitions are
-// looked at, but for those that cannot be better than the best one so far (branch and bound); models whose
-// partitions are too many get the best that was found by then.
+// Parts dealt out in turn. A stage computes the sum of its parts, which no dynamic program over parts in
+// their order can balance. First, cuts are moved one at a time while that helps. Then all partitions are
+// tried, except those that cannot be better than the best one so far (branch and bound). If there are too
+// many partitions, the best one that was found by then counts.
 #include <algorithm>
 #include <limits>
 

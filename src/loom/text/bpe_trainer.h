@@ -1,7 +1,7 @@
-// Training of a byte-level BPE vocabulary: the pair of neighbours that is most frequent becomes a token,
-// again and again. Ties go to the pair with the smaller left token, then the smaller right one, so the same
-// text gives the same vocabulary always, and the one that Hugging Face's `tokenizers` trains with the bytes
-// as initial alphabet.
+// Training of a byte-level BPE vocabulary. The most frequent pair of neighbours becomes a token, repeatedly.
+// Ties go to the pair with the smaller left token, then the smaller right one. So the same text always gives
+// the same vocabulary. It is the one that Hugging Face's `tokenizers` trains with the bytes as initial
+// alphabet.
 //
 // Thread safety: a trainer belongs to one thread.
 #pragma once

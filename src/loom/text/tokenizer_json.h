@@ -33,9 +33,9 @@ int64_t next_number(const format::SortedJson& vocabulary);
 format::Json byte_level_json(const BpeModel& model, const format::Json& vocabulary,
                              const format::Json& merges);
 
-/// tokenizer_config.json, with `settings` besides. It has `transformers` take tokenizer.json as it is:
-/// without it, it makes a tokenizer of the model's family anew, of vocabulary and merges alone, and neither
-/// normalization nor a space in front would be the file's.
+/// Writes tokenizer_config.json, with `settings` added. It makes `transformers` use tokenizer.json as it is.
+/// Without it, `transformers` makes a tokenizer of the model's family from vocabulary and merges alone, and
+/// loses the file's normalization and leading space.
 Status write_tokenizer_config(const std::string& folder, const format::Json& settings);
 
 }  // namespace loom::text

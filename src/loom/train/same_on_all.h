@@ -1,6 +1,6 @@
-// What all ranks must have alike before they train together. A rank with another config would make another
-// program, and a rank that does not see the folder that the others see would begin at another step: either
-// waits for ever, or trains something that nobody asked for.
+// Checks what must be equal on all ranks before they train together. A rank with another config would make
+// another program. A rank that does not see the others' folder would begin at another step. Then ranks
+// either wait for ever, or train something else than the user asked for.
 //
 // Collectives: all ranks of `comm`, or of the groups, call them. nullptr is one rank.
 #pragma once
@@ -21,9 +21,10 @@ namespace loom::train {
 /// key that is not, with both values.
 Status same_config(const Config& config, weftComm_t comm);
 
-/// Ranks whose CPUs round otherwise step the copies of a shard to other bits, and these drift apart: on all
-/// ranks a sentence on who computes with what, and what would make them equal; "" where they are. Errors
-/// (invalid_argument), on all ranks: they are not, and `strict` promises the same bits.
+/// Ranks whose CPUs round differently step the copies of a shard to other bits, and the copies drift apart.
+/// Returns a sentence on all ranks that says which ranks compute with what, and what would make them equal;
+/// "" if they are equal. Errors (invalid_argument), on all ranks: they differ, and `strict` promises the
+/// same bits.
 Result<std::string> same_instructions(const ops::Instructions& own, bool strict, weftComm_t comm);
 
 /// `key` tells data apart by their content. Errors (invalid_data), on all ranks: one has others in its

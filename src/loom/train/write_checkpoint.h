@@ -10,9 +10,9 @@
 
 namespace loom::train {
 
-/// Writes the checkpoint of `step`: `manifest` is what it tells besides files and layouts, and is asked of
-/// rank 0 alone; `written` is called by all when the state is on its way to the disk. A collective. Errors:
-/// as Checkpoints and Engine::save_state().
+/// Writes the checkpoint of `step`. `manifest` gives the manifest's content besides files and layouts; only
+/// rank 0 calls it. All ranks call `written` when the state is being written to the disk. A collective.
+/// Errors: as Checkpoints and Engine::save_state().
 Status write_checkpoint(const engine::Engine& engine, const engine::Groups& groups, RunFolder& folder,
                         uint64_t step, bool optimizer, const std::function<format::Json()>& manifest,
                         const std::function<Status()>& written);

@@ -1,20 +1,20 @@
-// Memory watch: what becomes of a thread of ours that touches memory which its owner has freed. Buffers
-// belong to callers, and one that unmaps a buffer in the middle of an operation would have the whole process
-// ended by SIGSEGV, here, far from the mistake. So a thread that is about to touch callers' memory says whose
-// it may be (MemoryWatch). When it then meets a page that is not there, a signal handler puts one there, full
-// of 0xff (NaN in every floating-point type), and notes the address. The instruction goes on where it was,
-// nothing is unwound, and whoever started the copy, the reduction or the call of libfabric asks lost()
-// afterwards and fails. Then, or when the watch ends, the page goes again.
+// Memory watch: lets a thread of Weft survive an access to memory that its owner has freed. Buffers belong
+// to callers. If a caller unmaps one in the middle of an operation, SIGSEGV would end the whole process
+// here, far from the mistake. So a thread that is about to touch callers' memory first says whose it may be
+// (MemoryWatch). If it then meets a missing page, a signal handler maps one, full of 0xff (NaN in every
+// floating-point type), and notes the address. The instruction continues, and nothing is unwound. The code
+// that started the copy, the reduction or the call of libfabric calls lost() afterwards and fails. Then, or
+// when the watch ends, the page is unmapped.
 //
-// That costs a copy nothing and a watch a few stores; to ask the kernel for every copy, or to leave through
-// sigsetjmp(), is felt in short messages, and libfabric cannot be left in the middle.
+// This costs a copy nothing and a watch a few stores. To ask the kernel for every copy, or to leave by
+// sigsetjmp(), would slow down short messages, and libfabric cannot be left in the middle.
 //
-// Whatever is not of that kind goes to the handler that was there before: a page that is mapped but must not
-// be touched (programs use that on purpose), an address that nobody watches, any other thread.
+// All other faults go to the previous handler: a page that is mapped but protected (programs use that on
+// purpose), an address that no thread watches, any other thread.
 //
-// Thread safety: all functions; a watch is its thread's. Invariant: watches end in the reverse order of their
-// beginnings. A page that one thread has put there is there for others, too: who reads it in that moment is
-// not told.
+// Thread safety: all functions; a watch is its thread's. Invariant: watches end in the reverse order of
+// their beginnings. A page that one thread has mapped is visible to others: a thread that reads it in that
+// moment does not learn of the loss.
 #pragma once
 
 #include <array>

@@ -271,8 +271,9 @@ std::vector<std::optional<OpReport>> Member::ask(std::span<const int> ranks, uin
   return inquiry->wait(deadline);
 }
 
-// What a rank says of its failure has left when its program hears of it, and perhaps ends: unless the loop's
-// thread is held up, for instance in a callback that waits for a lock of the caller's.
+// A rank's report of its failure is sent before its program learns of the failure, and perhaps ends. The
+// exception is a loop thread that is blocked, for instance in a callback that waits for a lock of the
+// caller's.
 void Member::tell_failed(uint32_t comm, const std::string& why) {
   const auto told = std::make_shared<std::promise<void>>();
   loop().post([this, comm, why, told] {

@@ -1,6 +1,6 @@
-// Sockets: listening, connecting and whole transfers, each with a deadline. Every socket made here is
-// non-blocking, close-on-exec and given up by forked children (base/fork.h), none has BBR for its congestion
-// control, and a process that runs into its soft limit of descriptors raises it to the hard one.
+// Sockets: listening, connecting and whole transfers, each with a deadline. Every socket is non-blocking and
+// close-on-exec, and forked children give it up (base/fork.h). None has BBR for its congestion control. A
+// process that reaches its soft limit of descriptors raises it to the hard one.
 #pragma once
 
 #include <cstddef>

@@ -28,9 +28,9 @@ struct Link {
                             // (transport/message_burst.h); 0: none does
   double bytes_per_us = 0;  // between nodes: one connection's rate; where CPUs move the bytes, the sender's
   bool by_cpu = true;  // the ranks' CPUs move the bytes; false: the network interface (a copy engine) does
-  // Between nodes, where CPUs move the bytes; 0: as bytes_per_us. Buffers of kSentCached bytes and less are
-  // in the CPUs' own caches, together with the kernel's, those of kSentLarge and more are not; the time of a
-  // byte grows in between with the logarithm of the size.
+  // Rates between nodes if CPUs move the bytes; 0: as bytes_per_us. Buffers of kSentCached bytes and less
+  // are in the CPUs' own caches, together with the kernel's. Those of kSentLarge and more are not. In
+  // between, the time of a byte grows with the logarithm of the size.
   double received_bytes_per_us = 0;        // by the receiver's CPU
   double sent_large_bytes_per_us = 0;      // by the sender's, of large buffers
   double received_large_bytes_per_us = 0;  // … by the receiver's

@@ -80,10 +80,10 @@ const Result<Host>& discover_host();
 /// better than we can.
 std::vector<int> progress_cpus(const Host& host, const Interface* interface, int threads, int local_rank = 0,
                                int local_ranks = 1);
-/// The CPUs for this process's progress threads, near the fastest interface, one entry each; empty for the
-/// kernel's choice. How many processes share the host is what the launcher has put into the environment;
-/// empty if it has not, if WEFT_PIN says so, or if WEFT_HOSTID makes the host several nodes and the
-/// launcher's count is a node's.
+/// The CPUs for this process's progress threads, near the fastest interface, one entry each. Empty: the
+/// kernel chooses. The number of processes that share the host comes from the launcher's environment. Empty
+/// if the launcher does not give it, if WEFT_PIN says so, or if WEFT_HOSTID makes the host several nodes and
+/// the launcher counts those of a node.
 std::vector<int> progress_cpus();
 /// The fastest interface that is up and leads to other hosts, RDMA devices first; null if there is none.
 const Interface* fastest_interface(const Host& host);

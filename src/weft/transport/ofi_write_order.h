@@ -1,6 +1,6 @@
-// Whether a network puts the bytes of a write into memory in order. A reader that looks before the write is
-// complete depends on it: NCCL's low-latency protocols have a flag in the last 8 of each 128 bytes, and take
-// the other bytes as arrived when they see the flag.
+// Whether a network writes the bytes of a write into memory in order. A reader that polls before the write
+// is complete depends on it. NCCL's low-latency protocols have a flag in the last 8 of each 128 bytes, and
+// take the other bytes as arrived when they see the flag.
 //
 // Thread safety: as of the endpoint.
 #pragma once

@@ -2,8 +2,8 @@
 // cannot hold an operation, half of which is done by the CPU. It holds
 //   a host function, which re-arms a flag and hands these calls to the context: an operation is entered anew
 //   for each; then a wait for that flag, which is set when all of them have ended.
-// The host function does not wait itself: CUDA runs those of all streams on one thread, where the calls of
-// one communicator could hold up those of another that its peers are waiting for.
+// The host function does not wait itself. CUDA runs the host functions of all streams on one thread. There,
+// the calls of one communicator could block those of another, for which its peers wait.
 //
 // They live as long as the graph does, and may outlive their communicator: close() tells them.
 //

@@ -1,5 +1,5 @@
-// CheckedCalls: what the driver has told of the stream and the buffers of calls that the calling thread has
-// checked and not yet run: the run of a call, or of a group, need not ask again.
+// CheckedCalls: the driver's answers about streams and buffers of calls that the calling thread has checked
+// and not yet run. So the run of a call, or of a group, need not ask again.
 //
 // Thread safety: every function; each thread has its own.
 #pragma once

@@ -1,6 +1,6 @@
-// DeviceExecutor: what a context needs to run plans on the memory of one CUDA device: queues for copies and
-// kernels, blocks of memory of its own, the mappings of peers' memory, and what failed operations have left.
-// What one operation does with it is device_run.h's and device_steps.cc's.
+// DeviceExecutor: the means of a context to run plans on the memory of one CUDA device. It has queues for
+// copies and kernels, blocks of memory of its own, the mappings of peers' memory, and what failed operations
+// have left. device_run.h and device_steps.cc do an operation's work with them.
 //
 // Thread safety: none; under the context's lock, and inside a cuda::Scope of its device.
 #pragma once
