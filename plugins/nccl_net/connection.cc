@@ -106,8 +106,8 @@ Result<Memory> Connection::expose_gpu(void* data, size_t bytes, const DmaBuf* fi
   return memory;
 }
 
-/// Nothing is to be written any more. Registrations of GPU memory, which the transport keeps for whoever
-/// comes next, end here: NCCL has its own cache, and what it takes away is often freed.
+/// No more data is to be written. Registrations of GPU memory, which the transport keeps for later use, end
+/// here: NCCL has its own cache, and memory that it takes away is often freed.
 void Connection::unexpose(const Memory& memory) {
   if (!endpoint_->status().ok()) return;
   transport().unexpose(memory.exposed);

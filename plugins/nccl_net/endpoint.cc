@@ -46,7 +46,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::over_tcp(int side, std::vector<Uniqu
   options.coalescing = {.when = transport::tcp::Coalescing::When::after_writes,
                         .window_ns = kCoalescingNs,
                         .put_bytes = kCoalescedPutBytes};
-  options.patient = true;  // whoever polls posts the next receive before it polls again
+  options.patient = true;  // the poller posts the next receive before it polls again
   // Where no other rail is to share a put, it need not be cut: nothing that is short is urgent beside it.
   if (rails.size() == 1) options.segment_bytes = kUncutBytes;
   auto tcp = transport::TcpTransport::create(

@@ -120,8 +120,8 @@ class Endpoint final : private transport::Sink {
   /// The transport's way to GPU memory. Only while status() is ok. Errors: unsupported, with the reason,
   /// where it moves host memory only.
   Result<transport::GpuDirect*> gpu_direct();
-  /// Whether each aligned 128 bytes that come are seen in order, by whoever looks before a message is whole.
-  /// Only over libfabric, while status() is ok. Errors: unsupported, with the reason.
+  /// Whether a reader that polls before a message is complete sees each aligned 128 bytes in order. Only
+  /// over libfabric, while status() is ok. Errors: unsupported, with the reason.
   Status writes_in_order() const;
   /// What a thread that calls it has to be in. Only where there is such a way.
   device::cuda::Scope gpu_scope() const { return device::cuda::Scope(*gpu_); }

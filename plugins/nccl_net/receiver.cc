@@ -131,8 +131,8 @@ Clear Receiver::cleared(Posted& posted) {
   return clear_for(*posted.part);
 }
 
-/// The receive's message is here. (Withdrawals clear nothing: more may be about to be withdrawn. Who waits
-/// for what is held asks.)
+/// The receive's message has arrived. (Withdrawals clear nothing: more may be about to be withdrawn. A
+/// sender that waits for a held clear asks.)
 Receiver::Posted Receiver::take_posted(uint64_t name) {
   const auto found = posted_.find(name);
   const Posted posted = found->second;

@@ -1,5 +1,5 @@
-// Collectives and transfers: every call goes to whoever has the communicator. What NCCL has had since 2.28.3
-// only is made of transfers for an older one.
+// Collectives and transfers: every call goes to the library that has the communicator. Collectives that NCCL
+// has since 2.28.3 are made of transfers for an older NCCL.
 #include "export.h"
 #include "route.h"
 

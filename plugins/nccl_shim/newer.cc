@@ -84,7 +84,7 @@ Result_t pncclSetEncryption(const EncryptionConfig* config) {
 }
 WEFT_NCCL_ALIAS(SetEncryption)
 
-// ---- Parameters of the real NCCL, whoever has the communicators
+// ---- Parameters of the real NCCL, also if Weft has the communicators
 
 Result_t pncclParamBind(Param_t* parameter, const char* key) {
   return call_real("ncclParamBind", &Functions::ParamBind, parameter, key);

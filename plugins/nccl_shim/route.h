@@ -1,4 +1,4 @@
-// Hands a call on to whoever has the communicator.
+// Hands a call to the library that has the communicator.
 #pragma once
 
 #include <type_traits>

@@ -124,7 +124,8 @@ void AsyncQueue::drive(uint64_t position, double seconds) {
   if (closed_) return;
   ++driving_;
   lock.unlock();
-  // The stream tells a failure once, to whoever asks. So only what certainly succeeded is completed here.
+  // The stream returns a failure once, to the first question. So only operations that certainly succeeded
+  // are completed here.
   const bool succeeded = weftStreamWait(stream_, position, seconds) == weftSuccess && healthy_();
   lock.lock();
   while (succeeded && !items_.empty() && items_.front()->position <= position && !items_.front()->begun) {

@@ -34,7 +34,7 @@ class RunFiles final : public Observer {
     const train::Trainer& trainer = run.trainer();
     const int64_t every = trainer.config().run.checkpoint_every;
     if (every == 0 || run.next_step() % every != 0 || trainer.is_over()) return;
-    // For whoever looks at a run that goes on, or at one that was killed.
+    // For readers of a run that goes on, or that was killed.
     const Status written = write_report(run, {});
     if (!written.ok())
       fmt::print(stderr, "loom: warning: {}; the run goes on without a report of step {}\n",

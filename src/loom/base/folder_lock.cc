@@ -25,7 +25,7 @@ std::string description_of_this_process() {
   return fmt::format("process {} on {} since {}", ::getpid(), host.data(), time.data());
 }
 
-/// What whoever has the lock has written; it may not have come to that yet.
+/// The text of the lock's owner, which may not have written it yet.
 std::string description_in(int file) {
   std::array<char, 512> text{};
   const ssize_t got = ::pread(file, text.data(), text.size(), 0);

@@ -1,5 +1,5 @@
-// Workers: the threads that share the arithmetic of one rank. A job is a number of parts; whoever is free
-// takes the next. Parts must write to different places and must not depend on who runs them, so results have
+// Workers: the threads that share the arithmetic of one rank. A job is a number of parts; a free worker
+// takes the next. Parts must write to different places and must not depend on their worker. So results have
 // the same bits for any number of threads as long as the parts are the same.
 //
 // Thread safety: one thread calls run() at a time; bodies run on all of them. A body may not call run().
@@ -38,8 +38,8 @@ class Workers {
   /// The same for all workers together. Outside run() only.
   std::byte* shared_scratch(size_t bytes);
 
-  /// Makes everybody's scratch as large as the largest, so that it does not matter who takes which part from
-  /// now on. Outside run() only.
+  /// Makes every worker's scratch as large as the largest, so that any worker can take any part from now on.
+  /// Outside run() only.
   void level_scratch();
 
   /// What all workers' scratch takes now, and what they share.
@@ -67,7 +67,7 @@ class Workers {
 };
 
 /// run() for a callable body(part, worker). Not a template of Workers, so that the instantiations belong to
-/// whoever compiles them, for whatever instruction set.
+/// the file that compiles them, with its instruction set.
 template <typename F>
 inline void for_parts(Workers& workers, int64_t parts, F&& body) {
   workers.run(
@@ -75,7 +75,7 @@ inline void for_parts(Workers& workers, int64_t parts, F&& body) {
       const_cast<void*>(static_cast<const void*>(&body)));
 }
 
-/// body() once on each worker: whoever has a part keeps it until all have one.
+/// body() once on each worker: a worker with a part keeps it until all have one.
 template <typename F>
 inline void for_workers(Workers& workers, F&& body) {
   std::atomic<int> here{0};

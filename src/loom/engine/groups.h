@@ -30,7 +30,7 @@ class Groups {
   /// or none has. Errors: invalid_argument (the layout is not right, or for other ranks),
   /// communication_error.
   ///
-  /// Whoever destroys this after one of its communicators has failed aborts all of them.
+  /// If one of its communicators has failed, the destructor aborts all of them.
   static Result<Groups> create(weftComm_t world, const program::Layout& layout, bool strict, int gpu = -1);
 
   Groups(Groups&& other) noexcept { swap(other); }

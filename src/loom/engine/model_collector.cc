@@ -1,5 +1,5 @@
-// The whole model, put together at rank 0: a piece of a unit at a time, for which whoever holds some of it
-// sends that, one rank after the other. So nobody has more of the model than its share and a piece.
+// The whole model, put together at rank 0: a piece of a unit at a time. The ranks that hold parts of the
+// piece send them, one rank after the other. So no rank has more of the model than its share and a piece.
 #include "engine/model_collector.h"
 
 #include <algorithm>

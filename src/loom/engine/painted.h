@@ -11,8 +11,8 @@
 
 namespace loom::engine {
 
-/// What is not written keeps it: nobody computes a whole line of such bytes. As floating point of any size it
-/// is a small positive number, so that whoever reads it where nobody wrote makes no overflow and no NaN.
+/// Memory that is not written keeps it: no computation gives a whole line of such bytes. As floating point
+/// of any size it is a small positive number, so reads of unwritten memory cause no overflow and no NaN.
 constexpr std::byte kPaint{0x25};
 
 void paint(std::span<std::byte> memory);

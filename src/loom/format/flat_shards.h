@@ -89,7 +89,7 @@ class FlatWriter {
   SafetensorsWriter file_;
 };
 
-/// Reads ranges of buffers, whoever wrote them. Files are opened when they are first needed.
+/// Reads ranges of buffers, with any number of owners. Files are opened when they are first needed.
 class FlatReader {
  public:
   FlatReader(std::string folder, FlatLayout layout);

@@ -153,7 +153,7 @@ Result<ModelFile> open_model_file(const std::string& folder, const ModelSpec& sp
        "key of its config.json is unknown to its family and changes nothing",
        "keys of its config.json are unknown to its family and change nothing");
   note(unused_tensors(file.tensors, units, spec), "tensor is not used", "tensors are not used");
-  // A last layer for other classes is told with the names of both, by whoever knows them.
+  // A caller that knows both lists of names reports a last layer for other classes.
   if (!spec.new_classes)
     note(begun_anew(file.tensors, units), "tensor begins at random, since the file has none that fits",
          "tensors begin at random, since the file has none that fit");

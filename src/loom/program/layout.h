@@ -1,5 +1,5 @@
-// Layout: how the ranks of a job are divided over data, pipeline and tensor degrees, and who is where. Rank
-// arithmetic and the names of placements are those of the SageMaker model parallel library.
+// Layout: the division of a job's ranks over data, pipeline and tensor degrees, and the place of each rank.
+// Rank arithmetic and the names of placements are those of the SageMaker model parallel library.
 //
 // Ranks are placed node by node. A rank's place is a number from 0. Its coordinates are the digits of that
 // number in the mixed base that the placement names. In "DPT" the tensor rank varies fastest, then the

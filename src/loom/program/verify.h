@@ -1,5 +1,5 @@
-// The verifier: proves that a program computes a training step, whoever made it. It executes the program
-// symbolically, and knows nothing of generators and passes.
+// The verifier: proves that a program computes a training step, whichever generator made it. It executes the
+// program symbolically, and knows nothing of generators and passes.
 //
 // It reports the first thing that is wrong, with its instruction. It proves:
 //   structure  instructions name buffers that exist, and come after earlier ones only

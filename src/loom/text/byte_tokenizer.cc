@@ -33,7 +33,7 @@ uint64_t ByteTokenizer::hash() const {
 }
 
 /// In tokenizer.json the end of text is a token of the vocabulary and no added one, and texts are not
-/// searched for special tokens: whoever spells it out means the bytes.
+/// searched for special tokens: a text that spells it out means the bytes.
 Status ByteTokenizer::save(const std::string& folder) const {
   format::Json vocabulary;
   for (Token byte = 0; byte < kEndOfText; ++byte)

@@ -16,8 +16,8 @@ inline constexpr char kStandardInput[] = "-";
 
 class TextFile {
  public:
-  /// Waits for whoever writes into a pipe. Errors: not_found, system_error; invalid_argument for a folder;
-  /// invalid_data for what is empty, no UTF-8 or has a NUL, with the offset. All name the file.
+  /// Waits for the writer of a pipe. Errors: not_found, system_error; invalid_argument for a folder;
+  /// invalid_data for a file that is empty, is no UTF-8 or has a NUL, with the offset. All name the file.
   static Result<TextFile> open(const std::string& path);
 
   /// Without a byte order mark, which is no text. Valid as long as this object.

@@ -79,7 +79,7 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
   return job;
 }
 
-/// Whoever cuts by hand is asked first whether a matrix of two stages is to have two copies.
+/// With cuts by hand, the config must say whether a matrix of two stages is to have two copies.
 Status check_tied_by_hand(const Config& config, const program::Job& job) {
   const Config::Parallel& parallel = config.parallel;
   if (!job.spec.tied || parallel.tied != "auto" || !by_hand(parallel.partition)) return {};

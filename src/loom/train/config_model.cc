@@ -31,7 +31,7 @@ Result<model::Family> family_of(const Config& config) {
   return family;
 }
 
-/// Whoever gives a size as well as a model to begin with may not know that they differ.
+/// A user who gives both a size and a model to begin with may not know that they differ.
 Status check_given(const Config::Model& given, const model::ModelSpec& spec) {
   const auto same = [&](const char* key, const auto& value, const auto& has, bool open) -> Status {
     if (open || value == has) return {};
@@ -73,8 +73,8 @@ std::optional<double> dropout_of(const model::ModelSpec& spec) {
   return std::stod(fmt::format("{}", spec.residual_dropout));
 }
 
-/// A model is stored as its config.json. What its family has no key for would be lost, and whoever read the
-/// model would compute another one.
+/// A model is stored as its config.json. A choice without a key of its family would be lost, and a reader of
+/// the model would compute another one.
 Status check_stored(const model::ModelSpec& spec) {
   const Result<model::ModelSpec> stored =
       model::spec_from_config(model::config_of(spec), spec.task, spec.labels);

@@ -17,9 +17,9 @@ enum class Wanted {
   stored,      // one of these, or a safetensors file
 };
 
-/// Fails when `path` is not there, is a file where a folder is wanted, or is something else that Loom knows:
-/// the sentence says what it is, and what would be right. What it does not know passes; who reads it says
-/// what is missing. Errors: not_found.
+/// Fails when `path` does not exist, is a file where a folder is wanted, or is something else that Loom
+/// knows. The sentence says what it is, and what would be right. An unknown `path` passes; the code that
+/// reads it says what is missing. Errors: not_found.
 Status expect(const std::string& path, Wanted wanted);
 
 }  // namespace loom::train

@@ -63,8 +63,8 @@ Result<std::string> RunFolder::checkpoint_to_begin_with(std::vector<std::string>
   return checkpoints_.step_folder(*found->newest);
 }
 
-/// Only its step distinguishes a checkpoint. Among those of an earlier run, the new ones would be the oldest:
-/// they would be removed first, and whoever resumed would go on with the earlier run.
+/// Only its step distinguishes a checkpoint. Among those of an earlier run, the new ones would be the
+/// oldest: they would be removed first, and a resumed run would go on with the earlier run.
 Status RunFolder::begins_alone(const format::FoundCheckpoints& found) const {
   if (!found.newest && found.damaged.empty()) return {};
   return fail(

@@ -498,7 +498,7 @@ Status Trainer::run(const std::function<void(const StepRecord&)>& tell, const st
     Result<StepRecord> record = step();
     LOOM_TRY(record.status());
     stopped_ = last_.stop && !is_over();
-    // Whoever stops a run gives it little time, which the checkpoint needs.
+    // A run that is stopped has little time, which the checkpoint needs.
     if (!stopped_ && due(config_.run.evaluate_every)) {
       const Result<std::optional<double>> loss = validate();
       LOOM_TRY(loss.status());

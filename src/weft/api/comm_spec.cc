@@ -66,7 +66,7 @@ Result<CommOptions> options_from(const weftConfig_t* config, const CommOptions* 
   return options;
 }
 
-// Who does the work: the setting, the parent's or what `config` says.
+// The library of a communicator: that of the setting, of the parent or of `config`.
 Result<nccl::Backend> backend_from(const weftConfig_t* config, weftComm_t parent) {
   constexpr nccl::Backend backends[] = {nccl::Backend::automatic, nccl::Backend::weft, nccl::Backend::nccl};
   const nccl::Backend inherited = parent ? parent->backend : nccl::wanted_backend();

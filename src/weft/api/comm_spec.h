@@ -1,5 +1,5 @@
-// What a communicator is to be: a configuration of weft.h with the settings and the parent behind it, as the
-// engine takes it, and who does its operations.
+// The specification of a new communicator, as the engine takes it: a configuration of weft.h, completed by
+// the settings and the parent, and the library that performs its operations.
 //
 // Thread safety: every function.
 #pragma once
@@ -22,8 +22,8 @@ struct CommSpec {
 /// The ordinal of what config.device names; -1 for host memory.
 Result<int> device_from(int device);
 
-/// A communicator that begins a job; `config` may be null. With auto, a device that is nothing for Weft is
-/// yielded to NCCL; where it is not, its error is whoever opens it.
+/// A communicator that begins a job; `config` may be null. With auto, a device that Weft cannot use is
+/// yielded to NCCL. If it is not yielded, the code that opens the device reports its error.
 Result<CommSpec> spec_of(const weftConfig_t* config);
 /// A child. One that inherits its device from a parent whose device was yielded is NCCL's like the parent;
 /// else a split hears from all ranks who yields, and a shrink, which asks nobody, yields nothing.

@@ -94,7 +94,7 @@ class BiasedMutex {
   Seat* seat_of(const void* thread);
 
   std::atomic<Seat*> bias_{nullptr};  // written under mutex_
-  Seat* by_bias_ = nullptr;           // by which seat who is in got in, null: by mutex_; theirs
+  Seat* by_bias_ = nullptr;  // seat by which the thread inside entered; null: by mutex_; it writes this
   std::mutex mutex_;
   // Under mutex_, but for what seats say:
   const void* last_ = nullptr;  // who had it last

@@ -100,7 +100,7 @@ struct Held {
 };
 constinit Held held;
 
-// The analysis cannot count locks: who calls this holds so many.
+// The analysis cannot count locks: the caller holds `count` of them.
 void unlock_first(const Held& some, size_t count) WEFT_NO_THREAD_SAFETY_ANALYSIS {
   for (size_t i = 0; i < count; ++i) some.mutexes[i]->unlock();
 }

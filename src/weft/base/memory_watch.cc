@@ -64,8 +64,8 @@ void install_now() {
 
 constinit thread_local MemoryWatch* MemoryWatch::current_ = nullptr;
 
-// Not again, although others may have come first since: whoever keeps what he found, and calls it, would be
-// called back from here for ever.
+// Not installed again, although other handlers may have been installed since. A handler that calls the one
+// that it replaced would be called back from here for ever.
 void MemoryWatch::install() {
   static std::once_flag once;
   if (settings().memory_watch) std::call_once(once, install_now);

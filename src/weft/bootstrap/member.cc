@@ -211,8 +211,8 @@ Status Member::start(Callbacks callbacks) {
   if (started_) return fail(Code::invalid_usage, "start() was called twice");
   started_ = true;
   tree_.close();
-  // Awaited: what this rank does next may make a peer ask about it, who has to get the answer of the
-  // callbacks.
+  // Awaited: the next act of this rank may make a peer ask about it, and that peer must get the answer of
+  // the callbacks.
   loop().run([this, held = std::make_shared<const Callbacks>(std::move(callbacks))] { peers_.start(held); });
   return {};
 }

@@ -161,8 +161,8 @@ Result<UniqueFd> visit(const SocketAddress& address, const Job& job, std::vector
     Status greeted = send_all(fd->get(), first_bytes, deadline).in(address.to_string());
     if (greeted.ok()) greeted = read_proof(fd->get(), address, job.proof, deadline);
     if (greeted.ok()) return fd;
-    // On a crowded host this thread may have greeted too late for the acceptor's patience; who is gone
-    // refuses the next.
+    // On a busy host this thread may have sent its greeting after the acceptor's time limit. A peer that is
+    // gone refuses the next connection.
     if (greeted.code() != Code::remote_error || tries == kVisits) return greeted;
   }
 }

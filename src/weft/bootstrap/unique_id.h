@@ -27,7 +27,7 @@ Result<Job> read_unique_id(const UniqueId& id);
 
 /// 32 bytes from the kernel's generator.
 Result<Secret> random_secret();
-/// The secret that a text stands for: whoever knows the text knows it.
+/// The secret that is derived from a text: anyone who knows the text knows it.
 Secret derive_secret(std::string_view text);
 /// In a time that does not depend on where they differ.
 bool equal_secrets(const Secret& a, const Secret& b);

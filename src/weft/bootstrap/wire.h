@@ -1,6 +1,5 @@
-// What travels on the bootstrap's connections: the secret, then a hello frame, then frames. A frame is an
-// 8-byte header (kind, length) and a body, little-endian. Whoever reads checks every length before it
-// believes it.
+// The data on the bootstrap's connections: the secret, then a hello frame, then frames. A frame is an 8-byte
+// header (kind, length) and a body, little-endian. A reader checks every length before it uses it.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Who does the work of a communicator, Weft or NCCL, and why: what WEFT_BACKEND=auto comes to on this
-// machine.
+// Which library performs the operations of a communicator, Weft or NCCL, and why: what WEFT_BACKEND=auto
+// means on this machine.
 #pragma once
 
 #include <span>
@@ -30,9 +30,9 @@ Status lacking(std::span<const int> devices);
 /// itself it is Weft wherever Weft can be, and NCCL where Weft lacks what it needs of the driver. Asks the
 /// driver, and looks for NCCL, only where the answer depends on it.
 Decision decide(Backend wanted);
-/// The same for a communicator of these CUDA devices (none where the process may use no GPU): it is NCCL,
-/// too, where Weft cannot take one of them. A device that does not exist is left to whoever is asked for it.
-/// Makes no CUDA context: for what it finds no room for, NCCL finds none either.
+/// The same for a communicator of these CUDA devices (none if the process may use no GPU). It is NCCL also
+/// if Weft cannot take one of them. The chosen library reports a device that does not exist. Makes no CUDA
+/// context: if there is no room for one, NCCL finds none either.
 Decision decide(Backend wanted, std::span<const int> devices);
 
 }  // namespace weft::nccl

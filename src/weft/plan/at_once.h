@@ -1,9 +1,10 @@
-// at_once: how many long blocks a rank asks for, and sends, at a time. Where transfers are NIC-bound
-// (Limits::nic_bound), all at once meet in the network's queues, which lose what they do not hold, and
-// whoever has lost waits for a timeout. So a rank asks for some, and for another when half of one is there;
-// it sends to as few, who have asked it first. Both go by distance: where ranks send to the one before them
-// first, they ask the one after them first. So all that a transfer waits for are transfers over less, and
-// nobody waits for anybody in a circle. Private to plan/.
+// at_once: how many long blocks a rank requests, and sends, at a time. If transfers are NIC-bound
+// (Limits::nic_bound), all blocks at once would meet in the network's queues. These lose what they cannot
+// hold, and a sender that has lost data waits for a timeout. So a rank requests some blocks, and another
+// when half of one has arrived. It sends to as few ranks, in the order of their requests. Both go by
+// distance: if ranks send to the rank before them first, they request from the rank after them first. So a
+// transfer only waits for transfers over shorter distances, and there is no circle of waits. Private to
+// plan/.
 #pragma once
 
 #include <algorithm>

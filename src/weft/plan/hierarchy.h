@@ -39,8 +39,8 @@ struct Reduced {
 /// Reduces everyone's own block of all inputs to `result`. Every rank must have reserved as much scratch as
 /// the others before the call.
 Reduced reduce_blocks(const Task& task, Builder& b, const Cut& cut, Region result);
-/// Keeps inputs untouched by node-mates after their owners' plans have ended. Not needed by whoever is known
-/// to receive all blocks anyway: `except`, if it is a rank.
+/// Keeps other ranks of the node away from inputs after their owners' plans have ended. A rank that receives
+/// all blocks anyway does not need it: `except`, if it is a rank.
 void close_inputs(const Task& task, Builder& b, const Reduced& reduced, int except = -1);
 
 /// The other ranks of this node, starting after the own.

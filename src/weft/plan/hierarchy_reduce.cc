@@ -1,5 +1,5 @@
 // reduce_blocks: the ReduceScatter half of all_to_all, as seen by rank r. The mirror of gather_blocks:
-// whoever would receive a block there gives its node's sum of it here.
+// a rank that would receive a block there gives its node's sum of it here.
 //
 //     open      node-mates expose their inputs to each other                      one lane
 //     add up    for each origin q: r reduces q's block of its node's inputs       the same
@@ -227,7 +227,7 @@ class ReduceHalf {
   const std::vector<int> by_distance_ = by_distance();
   const std::vector<int> targets_ = targets();
   const bool sends_raw_ = task_.request.strict || mates_.empty();
-  // Credits come when all have sent: who waits for one keeps nobody from sending.
+  // Credits come when all have sent, so a rank that waits for one keeps no rank from sending.
   const size_t at_once_ = cut_.slices.count() <= kWindow ? cut_.at_once : SIZE_MAX;
   const bool eager_ =
       at_once_ == SIZE_MAX && cut_.blocks.largest() <= eager_bytes_meeting(task_.layout, task_.limits);

@@ -1,5 +1,5 @@
-// one_hop: small messages. Everybody puts to everybody who needs it, at once, and each reduces on its own, in
-// rank order, so that all get the same bits. One message each way is all the latency there is.
+// one_hop: small messages. Every rank puts to every rank that needs its data, at once. Each reduces on its
+// own, in rank order, so that all get the same bits. The latency is that of one message.
 //
 //     rank 0   put → 1, 2      wait ← 2, 1      reduce [own, 1, 2] → output
 //     rank 1   put → 2, 0      wait ← 0, 2      reduce [0, own, 2] → output

@@ -14,7 +14,7 @@
 //            of a and in exactly one wait of b. Notifications may arrive in any order: nothing relies on
 //            the fabric's.
 //   expose   a signal may carry the handle of one of the sender's own spaces, which must not be empty.
-//            Whoever has waited for it may from then on put into that space, and a rank of the same node
+//            A rank that has waited for it may from then on put into that space, and on the same node it
 //            may also read it (copy and reduce sources): by steps that come after that very wait, in its
 //            lane or through `after`. The owner must learn, by a later wait, that others are done before
 //            its plan ends.
@@ -45,7 +45,7 @@
 // correct both ways (but see Request::disjoint). A copy onto itself costs nothing. A plan for no elements
 // has no steps, but for a transfer's, which is one notification.
 //
-// A send to oneself is no plan: whoever executes copies from the send's buffer to the receive's.
+// A send to oneself is no plan: the executor copies from the send's buffer to the receive's.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
 // Result: executes the plans on symbolic memory. A value says which ranks' contributions are in a byte, and
-// from where in their inputs. Whoever calls this knows that there are no races, so one order of execution
-// speaks for all.
+// from where in their inputs. The caller knows that there are no races, so one order of execution is enough.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -93,7 +93,7 @@ struct Timeline {
   }
 };
 
-/// Orders all events, or says who is stuck.
+/// Orders all events, or says which rank is stuck.
 Status order_events(const World& world, Timeline& timeline);
 Status check_exposures(const World& world, const Timeline& timeline);
 Status check_races(const World& world, const Timeline& timeline);

@@ -49,7 +49,7 @@ std::byte* Compute::scratch_bytes(int64_t bytes) {
                 scratch_.bytes()));
     return nullptr;
   }
-  if (!queue_.drain().ok()) return nullptr;  // whoever uses the old memory is done then
+  if (!queue_.drain().ok()) return nullptr;  // all uses of the old memory have ended then
   scratch_ = device::Memory();
   Result<device::Memory> larger = device_.allocate(bytes);
   if (!larger.ok()) {

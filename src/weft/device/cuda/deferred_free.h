@@ -46,7 +46,7 @@ class DeferredFree {
   /// A block of a pool: device memory, or a pinned window.
   void add_block(Device& device, BlockKind kind, std::byte* block, size_t bytes,
                  Lending lending = Lending::allowed);
-  /// A segment of host memory that is pinned here, whoever made it.
+  /// A segment of host memory that is pinned here, of this or another process.
   void add_segment(Device& device, Segment segment);
   /// A mapping of a peer's memory.
   void add_mapping(Device& device, DevicePointer base);

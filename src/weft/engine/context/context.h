@@ -6,7 +6,7 @@
 //   OperationTable    which operations are active, and which one a message is for
 //   Inbox             messages, early ones among them
 //   Submissions       what other threads hand over
-//   Waiting           how threads wait: working, asleep, or by the progress thread;  Sleepers  who is woken
+//   Waiting           how threads wait: working, asleep, or by the progress thread;  Sleepers  whom to wake
 //   WindowTraffic     open windows, and puts that are announced to them
 //   Failures          losses of peers, reports of failures, deadlines;  LostMemory  buffers freed too early
 //   Workspace         scratch and staging on the host;  DeviceOperations  what GPU memory takes besides

@@ -56,7 +56,7 @@ void Waiting::wait(Lock& lock, Operation& op, Deadline deadline) {
       if (policy.pauses()) cpu_relax();
     } else {
       lock.without([this] {
-        int yields = 0;  // whoever wants the lock has to wake up first
+        int yields = 0;  // a thread that wants the lock has to wake up first
         do sched_yield();
         while (context_.lock_is_wanted() && ++yields < kYieldsForOthers);
       });

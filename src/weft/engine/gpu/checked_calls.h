@@ -21,7 +21,7 @@ class CheckedCalls {
 
   void note_capture(const cuda::Capture& capture) { capture_ = capture; }
   void note_buffer(const void* address, const cuda::Place& place);
-  /// The capture of the call that was checked last, for the first who asks.
+  /// The capture of the call that was checked last. Only the first question gets it.
   std::optional<cuda::Capture> take_capture() { return std::exchange(capture_, std::nullopt); }
   /// The memory at an address, or at its latest check; null: ask the driver.
   const cuda::Place* find(const void* address) const;

@@ -78,7 +78,7 @@ Result<uint32_t> open_window(Communicator& comm, void* base, uint64_t bytes) {
 
 // ---- Calls
 
-// A wait has a lane for each entry, so that whoever asks learns of all peers that have not been heard of.
+// A wait has a lane for each entry, so that an inquiry learns of all peers that have sent nothing.
 const std::shared_ptr<const PlanTables>* Windows::make_plan(const Call& call) {
   if (call.purpose == Purpose::put) {
     made_ = comm_.plans().make_self_copy(call);

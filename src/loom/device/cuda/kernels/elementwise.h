@@ -54,7 +54,7 @@ LOOM_DEVICE void convert(const ConvertArguments<T>& a) {
       finite = finite && kept<T>(each) - kept<T>(each) == 0;
     }
     store_pack(a.to + i, x);
-    if (!finite && a.overflow != nullptr) *a.overflow = 1;  // whoever writes, writes the same
+    if (!finite && a.overflow != nullptr) *a.overflow = 1;  // all threads write the same
   });
 }
 
