@@ -19,6 +19,7 @@ from ranks import Ranks
 from test_failures import raises
 
 DEVICE = stand_in.NAME
+TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +118,8 @@ def rank_works_are_in_stream_order():
         held.release()
         assert tensor.cpu().eq(2).all()
         if asynchronous:
-            assert work.is_completed() and work.is_success() and work.exception() is None
+            assert work.is_completed() and work.is_success()
+            assert TORCH < (2, 13) or work.exception() is None
 
 
 def rank_collectives_and_computation_overlap():
@@ -304,11 +306,13 @@ def rank_groups_borrow():
             dist.all_reduce(tensor, group=group)
             assert tensor.cpu().item() == sum(members)
     after = len(os.listdir("/proc/self/fd"))
-    half = dist.split_group(split_ranks=[[0, 1], [2, 3]])
-    tensor = full(3, 1)
-    dist.all_reduce(tensor, group=half)
-    assert tensor.cpu().eq(2).all() and half.size() == 2
-    for group in [*groups, half]:
+    if TORCH >= (2, 13):  # torch 2.11 splits groups of CUDA alone
+        half = dist.split_group(split_ranks=[[0, 1], [2, 3]])
+        tensor = full(3, 1)
+        dist.all_reduce(tensor, group=half)
+        assert tensor.cpu().eq(2).all() and half.size() == 2
+        groups.append(half)
+    for group in groups:
         dist.destroy_process_group(group)
     return before, after
 
@@ -496,7 +500,9 @@ def rank_late_for_the_deadline():
     while not work.is_completed():
         time.sleep(0.01)
     raises(dist.DistBackendError, ["not finished after 0.3 s", "rank 1"], work.wait)
-    assert not work.is_success() and "rank 1" in str(work.exception())
+    assert not work.is_success()
+    if TORCH >= (2, 13):  # torch 2.11's binding of exception() cannot return one
+        assert "rank 1" in str(work.exception())
     raises(dist.DistBackendError, ["rank 1"], dist.all_reduce, tensor)
     store().set("failed", "")
 

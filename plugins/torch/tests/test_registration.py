@@ -46,7 +46,7 @@ def test_replace_and_make_default_refuse_what_they_do_not_know():
     with pytest.raises(ValueError, match="gloo"):
         weft_torch.replace("nccl")
     with pytest.raises(ValueError, match="cpu"):
-        weft_torch.make_default("cuda")
+        weft_torch.make_default("xpu")
 
 
 def test_an_extension_for_another_torch_says_what_to_type(monkeypatch):
