@@ -26,20 +26,6 @@ void check_signals(const std::string& doing) {
   throw raised;
 }
 
-bool has_key_within(c10d::Store& store, const std::string& key, std::chrono::milliseconds timeout) {
-  constexpr std::chrono::milliseconds kEarly(5);  // a store's clock may be ahead
-  timeout = std::max(timeout, std::chrono::milliseconds(1));
-  const auto end = Clock::now() + timeout - kEarly;
-  try {
-    store.wait({key}, timeout);
-    return true;
-  } catch (const c10::Error&) {
-    // Stores report this by errors of various types.
-    if (Clock::now() < end) throw;
-    return false;
-  }
-}
-
 }  // namespace
 
 void Interruption::check_cancelled() const {
@@ -100,14 +86,16 @@ void StoreClient::delete_key(const std::string& key) {
 }
 
 bool StoreClient::await_key(const std::string& key, std::chrono::milliseconds timeout) {
+  // A wait in the store would hold its connection, and torch logs the end of each that was in vain.
   const auto end = Clock::now() + timeout;
-  do {
-    const auto look = std::chrono::duration_cast<std::chrono::milliseconds>(
-        std::min<Clock::duration>(kLook, end - Clock::now()));
-    if (answer_to([=](c10d::Store& store) { return has_key_within(store, key, look); })) return true;
+  for (Clock::duration pause = std::chrono::milliseconds(1);;
+       pause = std::min<Clock::duration>(2 * pause, kLook)) {
+    if (answer_to([=](c10d::Store& store) { return store.check({key}); })) return true;
     interruption_.check();
-  } while (Clock::now() < end);
-  return false;
+    const auto left = end - Clock::now();
+    if (left <= Clock::duration::zero()) return false;
+    std::this_thread::sleep_for(std::min(pause, left));
+  }
 }
 
 }  // namespace weft_torch

@@ -41,6 +41,18 @@ def test_torchrun_without_an_import(tmp_path, arguments, environment):
         assert f"rank {rank}: 4.0 weft weft" in run.stdout, run.stdout + run.stderr
 
 
+def test_ranks_that_wait_for_a_late_one_log_nothing(tmp_path):
+    """torch logs every wait in its store that ends in vain."""
+    (tmp_path / "program.py").write_text(
+        'import os, time, torch.distributed as dist\n'
+        'time.sleep(0.5 if os.environ["RANK"] == "0" else 0)\n'
+        'dist.init_process_group("weft")\n'
+        'dist.destroy_process_group()\n')
+    run = torchrun(tmp_path / "program.py")
+    assert run.returncode == 0, run.stderr
+    assert "timed out" not in run.stderr
+
+
 def test_replace_and_make_default_refuse_what_they_do_not_know():
     import weft_torch
     with pytest.raises(ValueError, match="gloo"):
