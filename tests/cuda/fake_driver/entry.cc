@@ -126,14 +126,12 @@ FAKE_API int cuDevicePrimaryCtxRetain(ContextHandle** context, DeviceNumber devi
 }
 FAKE_API int cuCtxPushCurrent_v2(ContextHandle* context) {
   ENTER(cuCtxPushCurrent);
-  t_contexts.push_back(context);
-  return kSuccess;
+  return t_contexts.push(context) ? kSuccess : kOutOfMemory;
 }
 FAKE_API int cuCtxPopCurrent_v2(ContextHandle** context) {
   ENTER(cuCtxPopCurrent);
-  if (t_contexts.empty()) return kInvalidContext;
-  *context = t_contexts.back();
-  t_contexts.pop_back();
+  if (t_contexts.depth == 0) return kInvalidContext;
+  *context = t_contexts.pop();
   return kSuccess;
 }
 FAKE_API int cuCtxGetCurrent(ContextHandle** context) {
@@ -143,8 +141,8 @@ FAKE_API int cuCtxGetCurrent(ContextHandle** context) {
 }
 FAKE_API int cuCtxSetCurrent(ContextHandle* context) {
   ENTER(cuCtxSetCurrent);
-  if (!t_contexts.empty()) t_contexts.pop_back();
-  if (context) t_contexts.push_back(context);
+  t_contexts.pop();
+  if (context) t_contexts.push(context);
   return kSuccess;
 }
 FAKE_API int cuCtxGetDevice(DeviceNumber* device) {

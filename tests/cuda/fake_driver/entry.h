@@ -27,9 +27,24 @@
 
 namespace fake {
 
-inline thread_local std::vector<ContextHandle*> t_contexts;
+/// The contexts of a thread, the current one on top. Without a destructor, because objects that a program
+/// frees at its end call the driver after the thread's own objects are gone.
+struct ContextStack {
+  static constexpr size_t kDepth = 64;
+  ContextHandle* contexts[kDepth];
+  size_t depth;
 
-inline ContextHandle* current() { return t_contexts.empty() ? nullptr : t_contexts.back(); }
+  bool push(ContextHandle* context) {
+    if (depth == kDepth) return false;
+    contexts[depth++] = context;
+    return true;
+  }
+  ContextHandle* pop() { return depth == 0 ? nullptr : contexts[--depth]; }
+  ContextHandle* top() const { return depth == 0 ? nullptr : contexts[depth - 1]; }
+};
+inline thread_local ContextStack t_contexts{};
+
+inline ContextHandle* current() { return t_contexts.top(); }
 
 /// The stream that a handle names for the calling thread; null for a handle of no stream, or of another
 /// device.
