@@ -202,7 +202,7 @@ TEST_P(PlanPathFailures, ARankThatDoesNotCallIsNamedAndTheStreamGoesOn) {
       on_device_for_a_second);
 }
 
-// It said that every rank has started it, but that it does not get on.
+// It said that every rank has started it, but that it makes no progress.
 TEST_P(PlanPathFailures, ARankWhoseStreamDoesNotComeIsNamed) {
   WEFT_NEED_PLAN_PATH();
   const size_t count = GetParam();

@@ -157,7 +157,7 @@ TEST_F(VerdictOf, ALostMessageIsNoRanksFault) {
   job_.network.flight().clear();
   run_out_of_time();
   EXPECT_EQ(job_.failure(0).code(), Code::timeout);
-  EXPECT_NE(failure(0).find("every rank has started it, but it does not get on"), std::string::npos)
+  EXPECT_NE(failure(0).find("every rank has started it, but it makes no progress"), std::string::npos)
       << failure(0);
 }
 

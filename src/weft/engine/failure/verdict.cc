@@ -172,7 +172,7 @@ void conclude(Context& context, Case c) {
     const std::string missing = who_is_missing(c, answers);
     comm->fail(fail(Code::timeout, "not finished after {} s: {}", op->end.timeout_s,
                     !missing.empty()     ? missing
-                    : c.holds_up.empty() ? "every rank has started it, but it does not get on"
+                    : c.holds_up.empty() ? "every rank has started it, but it makes no progress"
                                          : "every rank has called it, but " + c.holds_up)
                    .in(c.name),
                true);
