@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LONGEST_INPUT, LEAST_SECONDS = 8192, 2
 ENVIRONMENT = {
     "WEFT_LOG": "none", "WEFT_TUNE": "off", "WEFT_RECORDER_DIR": "none",
-    "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
+    "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1:intercept_tls_get_addr=0",  # see test_sanitized.sh
     "UBSAN_OPTIONS": "print_stacktrace=1",
 }
 
