@@ -1,5 +1,7 @@
 // What GPU memory does when it is used wrongly or breaks, what takes no kernel, and ranks as processes, which
 // reach each other's memory through CUDA IPC.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <barrier>
@@ -131,6 +133,18 @@ TEST(FakeDeathTest, DeviceMemoryFaultsWhereACpuTouchesIt) {
   WEFT_NEED_FAKE(fake);
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(touch_device_memory(), "");
+}
+
+TEST(FakeDriver, AnAddressThatWasFreedServesDeviceMemoryAlone) {
+  WEFT_NEED_FAKE(fake);
+  constexpr size_t kBytes = 1234567;
+  DeviceArray<char> first(kBytes);
+  char* const address = first.data();
+  first.free();
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+  EXPECT_EQ(mmap(address, kBytes, PROT_READ | PROT_WRITE, flags, -1, 0), MAP_FAILED);
+  const DeviceArray<char> second(kBytes);
+  EXPECT_EQ(second.data(), address);
 }
 
 // ---- Calls that are refused

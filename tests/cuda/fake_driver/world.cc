@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -26,7 +27,6 @@ size_t to_pages(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 Allocation::~Allocation() {
   munmap(backing, to_pages(bytes));
-  munmap(reinterpret_cast<void*>(address), to_pages(bytes));
   close(fd);
 }
 
@@ -153,20 +153,16 @@ int World::import(const Origin& origin, int fd, size_t bytes, int ordinal, uintp
     made->fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
     if (made->fd < 0) return kMapFailed;
   }
-  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* backing = mmap(nullptr, to_pages(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, made->fd, 0);
-  // Where memory of the same length was freed, if the address is free: CUDA uses addresses again, too.
-  void* front = MAP_FAILED;
-  if (const uintptr_t freed = made->foreign ? 0 : freed_of(bytes))
-    front =
-        mmap(reinterpret_cast<void*>(freed), to_pages(bytes), PROT_NONE, flags | MAP_FIXED_NOREPLACE, -1, 0);
-  if (front == MAP_FAILED) front = mmap(nullptr, to_pages(bytes), PROT_NONE, flags, -1, 0);
+  // CUDA uses addresses again, too.
+  void* front = made->foreign ? nullptr : reinterpret_cast<void*>(take_freed(bytes));
+  if (!front)
+    front = mmap(nullptr, to_pages(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (backing == MAP_FAILED || front == MAP_FAILED) return kOutOfMemory;
   made->backing = static_cast<std::byte*>(backing);
   made->address = *address = reinterpret_cast<uintptr_t>(front);
   const std::lock_guard guard(mutex);
   made->id = ++last_id_;
-  freed_.erase(made->address);
   allocations_[made->address] = std::move(made);
   return kSuccess;
 }
@@ -179,11 +175,12 @@ size_t World::allocated_on(int ordinal) {
   return sum;
 }
 
-uintptr_t World::freed_of(size_t bytes) {
+uintptr_t World::take_freed(size_t bytes) {
   const std::lock_guard guard(mutex);
-  for (const auto& [address, length] : freed_)
-    if (length == bytes) return address;
-  return 0;
+  const auto found = std::ranges::find_if(freed_, [bytes](const auto& entry) {
+    return entry.second.bytes == bytes && entry.second.memory.expired();
+  });
+  return found == freed_.end() ? 0 : freed_.extract(found).key();
 }
 
 int World::free(uintptr_t address, bool foreign) {
@@ -193,7 +190,7 @@ int World::free(uintptr_t address, bool foreign) {
   if (found == allocations_.end() || found->second->foreign != foreign) return kInvalidValue;
   gone = found->second;
   if (foreign && --gone->opened > 0) return kSuccess;
-  freed_[address] = gone->bytes;
+  freed_[address] = {gone->bytes, gone};
   forget_accesses(address, gone->bytes);
   allocations_.erase(found);
   return kSuccess;
@@ -211,17 +208,13 @@ bool World::was_freed(uintptr_t address) {
   const std::lock_guard guard(mutex);
   auto after = freed_.upper_bound(address);
   if (after == freed_.begin()) return false;
-  const auto& [begin, bytes] = *std::prev(after);
-  if (address >= begin + bytes) return false;
-  unsigned char resident;  // something else may be there by now
-  return mincore(reinterpret_cast<void*>(address / 4096 * 4096), 1, &resident) != 0;
+  const auto& [begin, freed] = *std::prev(after);
+  return address < begin + freed.bytes;
 }
 
 void World::pin(void* memory, size_t bytes, bool allocated) {
   const std::lock_guard guard(mutex);
-  const auto begin = reinterpret_cast<uintptr_t>(memory);
-  freed_.erase(freed_.lower_bound(begin), freed_.lower_bound(begin + bytes));
-  pinned_[begin] = {bytes, allocated, ++last_id_};
+  pinned_[reinterpret_cast<uintptr_t>(memory)] = {bytes, allocated, ++last_id_};
 }
 
 int World::unpin(void* memory, bool allocated) {

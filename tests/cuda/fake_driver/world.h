@@ -78,6 +78,11 @@ struct Allocation {
   ~Allocation();
 };
 
+struct Freed {
+  size_t bytes;
+  std::weak_ptr<Allocation> memory;  // expires when the last queued work that uses it is done
+};
+
 /// How much of each stream's work comes before; see races.h.
 using Clock = std::map<const void*, uint64_t>;
 /// When work was queued: what the host had seen by then, and the place among all that was queued. Without a
@@ -172,8 +177,8 @@ class World {
   std::shared_ptr<Allocation> find(uintptr_t address);
   bool find_pinned(uintptr_t address, uintptr_t* base, Pinned* pinned);
   bool was_freed(uintptr_t address);
-  /// Where memory of this length was, if any was freed.
-  uintptr_t freed_of(size_t bytes);
+  /// The address of freed memory of this length that no queued work uses, or 0. The caller owns it.
+  uintptr_t take_freed(size_t bytes);
   void pin(void* memory, size_t bytes, bool allocated);
   int unpin(void* memory, bool allocated);
   bool is_held(StreamHandle* stream);
@@ -198,7 +203,8 @@ class World {
   std::vector<std::unique_ptr<ContextHandle>> contexts_;
   std::vector<StreamHandle*> defaults_;
   std::map<uintptr_t, std::shared_ptr<Allocation>> allocations_;
-  std::map<uintptr_t, size_t> freed_;
+  /// Addresses stay reserved when their memory is freed: no memory of the host appears there.
+  std::map<uintptr_t, Freed> freed_;
   std::map<uintptr_t, Pinned> pinned_;
   uint64_t last_id_ = 0;
   struct Failure {
