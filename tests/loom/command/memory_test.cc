@@ -47,6 +47,19 @@ TEST_F(Memory, IsThatOfTheRankThatTookMost) {
 }
 
 // Ranks of one node: pretended nodes of one machine would share pages all the same.
+TEST_F(Memory, OfTwoRanksIsThePlanned) {
+  const Outcome trained =
+      on_processes(2, train("--parallel.sharded_data_parallel_degree=2 --model.width=512 --model.layers=9 "
+                            "--model.heads=8 --run.steps=3 --run.checkpoint_every=0"));
+  ASSERT_EQ(trained.code, 0) << trained.text;
+  const std::string log = get_file(folder_ / "run/log.jsonl");
+  const size_t last = log.rfind('\n', log.size() - 2) + 1;
+  const format::Json line = *format::parse_json(log.substr(last));
+  const double planned = line["predicted"]["memory_bytes"], measured = line["measured"]["memory_bytes"];
+  EXPECT_GT(planned, 60e6);
+  EXPECT_NEAR(measured, planned, 0.05 * planned);
+}
+
 TEST_F(Memory, OfEveryStageIsThePlannedWithEveryScheduleWithCheckpointingAndOffloading) {
   struct Way {
     const char *name, *keys;
