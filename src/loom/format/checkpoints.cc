@@ -16,6 +16,7 @@ constexpr char kManifest[] = "manifest.json";
 constexpr char kPrefix[] = "step-";
 constexpr char kFormat[] = "loom checkpoint";
 constexpr int kVersion = 1;
+constexpr int64_t kMostSteps = 4'000'000'000;  // no run has more
 
 /// The step of a folder's name, if it is one of ours.
 std::optional<uint64_t> step_of(const std::string& name) {
@@ -49,6 +50,9 @@ Status check_files(const Json& manifest, const std::string& folder) {
     return fail(Code::invalid_data, "{} of {} has no object \"files\"", kManifest, folder);
   }
   for (const auto& [name, size] : files->items()) {
+    if (name.find('/') != std::string::npos)
+      return fail(Code::invalid_data, "{} of {} lists \"{}\", must list names of files in its folder",
+                  kManifest, folder, name);
     const Result<uint64_t> found = file_size(join_path(folder, name));
     if (!found.ok()) {
       if (found.status().code() != Code::not_found) return found.status();
@@ -86,6 +90,10 @@ Result<Json> read_manifest(const std::string& step_folder) {
     return fail(Code::unsupported, "{} is of version {}, this program reads version {}", path, *version,
                 kVersion);
   }
+  const Result<int64_t> step = required<int64_t>(*manifest, "step");
+  if (!step.ok()) return step.status().in(path);
+  if (*step < 0 || *step > kMostSteps)
+    return fail(Code::invalid_data, "{}: \"step\" is {}, must be in [0, {}]", path, *step, kMostSteps);
   LOOM_TRY(check_files(*manifest, step_folder));
   return manifest;
 }
@@ -97,9 +105,13 @@ Status check_hashes(const Json& manifest, const std::string& step_folder, int fi
   if (hashes == manifest.end()) return {};
   if (!hashes->is_object())
     return fail(Code::invalid_data, "\"{}\" in {} of {} is no object", kHashes, kManifest, step_folder);
+  const auto files = manifest.find("files");
   int index = 0;
   for (const auto& [name, hash] : hashes->items()) {
     if (index++ % every != first) continue;
+    if (files == manifest.end() || !files->contains(name))
+      return fail(Code::invalid_data, "{} of {} has a hash of \"{}\", which it does not list as a file",
+                  kManifest, step_folder, name);
     const Result<uint64_t> found = hash_of_file(join_path(step_folder, name));
     LOOM_TRY(found.status());
     if (hash != hash_text(*found))

@@ -75,12 +75,14 @@ class Checkpoints {
 };
 
 /// The manifest of a checkpoint's folder, after checking that it is complete. Errors: not_found (no manifest:
-/// the checkpoint was never completed), invalid_data (a file is missing or of another size, by name; no
-/// manifest of ours), unsupported (of another version), system_error (it cannot be read).
+/// the checkpoint was never completed), invalid_data (a file is missing, of another size, or outside of the
+/// folder, by name; a step that no run has; no manifest of ours), unsupported (of another version),
+/// system_error (it cannot be read).
 Result<Json> read_manifest(const std::string& step_folder);
 
 /// That files have the hashes that the manifest says: of those that have one the first, and each `every`
-/// after it, so that ranks can share the work. Errors: invalid_data, naming the file; system_error.
+/// after it, so that ranks can share the work. Errors: invalid_data, naming the file, also one that
+/// the manifest does not list; system_error.
 Status check_hashes(const Json& manifest, const std::string& step_folder, int first = 0, int every = 1);
 
 }  // namespace loom::format

@@ -24,7 +24,7 @@ FUZZ_TARGET(checkpoints) {
     const auto manifest = format::read_manifest(step_folder);
     fuzz::require(manifest.ok(), "a complete checkpoint has a manifest");
     (void)format::check_hashes(*manifest, step_folder);
-    (void)train::position_of(*manifest, static_cast<int64_t>(step));
+    (void)train::position_of(*manifest, manifest->at("step").get<int64_t>());
     const auto layout =
         format::FlatLayout::from_json("state", manifest->value("state", format::Json::object()));
     if (!layout.ok()) continue;

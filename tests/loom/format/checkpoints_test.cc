@@ -149,6 +149,30 @@ TEST_F(CheckpointsTest, HashesAreThoseOfTheFiles) {
   EXPECT_TRUE(fails_with(check_hashes({{kHashes, 3}}, folder), Code::invalid_data, "is no object"));
 }
 
+// A manifest could make a run read what is outside of the checkpoint, such as /dev/zero, which has no end.
+TEST_F(CheckpointsTest, AManifestListsNothingOutsideOfItsFolder) {
+  LOOM_ASSERT_OK(save(1));
+  const std::string folder = checkpoints_.step_folder(1);
+  Json manifest = *read_manifest(folder);
+  manifest[kHashes] = {{"/dev/null", hash_text(*hash_of_file("/dev/null"))}};
+  EXPECT_TRUE(fails_with(check_hashes(manifest, folder), Code::invalid_data, "hash of \"/dev/null\""));
+  manifest["files"]["/dev/null"] = 0;
+  put_file(join_path(folder, "manifest.json"), manifest.dump());
+  EXPECT_TRUE(fails_with(read_manifest(folder), Code::invalid_data, "lists \"/dev/null\""));
+}
+
+// The number of sequences before such a step did not fit into 64 bits.
+TEST_F(CheckpointsTest, AManifestHasAStepThatARunCanHave) {
+  LOOM_ASSERT_OK(save(1));
+  const std::string folder = checkpoints_.step_folder(1);
+  Json manifest = *read_manifest(folder);
+  for (const int64_t step : {int64_t{-1}, INT64_MAX}) {
+    manifest["step"] = step;
+    put_file(join_path(folder, "manifest.json"), manifest.dump());
+    EXPECT_TRUE(fails_with(read_manifest(folder), Code::invalid_data, "\"step\" is"));
+  }
+}
+
 TEST_F(CheckpointsTest, WhatAnInterruptedWriteLeftGoes) {
   LOOM_ASSERT_OK(save(1));
   LOOM_ASSERT_OK(checkpoints_.begin(2));
