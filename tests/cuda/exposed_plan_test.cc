@@ -1,7 +1,6 @@
 // Collectives in one kernel that reads and writes the buffers of other ranks, on the fake driver: ranks of
 // one process with one device and with two, ranks of several processes, rows of long and short calls, and
 // what calls cost.
-#include <barrier>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -14,6 +13,7 @@
 namespace weft::testing::exposed_plan_test {
 namespace {
 
+using namespace plan_paths;
 using collective_calls::call;
 using collective_calls::given;
 using collective_calls::kAllToAll;
@@ -22,8 +22,6 @@ using collective_calls::summed;
 using collective_calls::Values;
 
 constexpr size_t kLong = 100'003;  // floats, with a part that is no multiple of 16 bytes
-
-void on_device(weftConfig_t& config) { config.device = 0; }
 
 /// Long and short calls of every collective, in an order that the seed gives, on two streams.
 void call_in_a_row(Rank& me, uint64_t seed, int ordinal) {
@@ -80,8 +78,7 @@ TEST(PlanPathExposed, RanksOfOneProcessWithDevicesOfTheirOwnReachEachOther) {
 TEST(PlanPathExposedOfProcessesDeathTest, StagesBuffersAndIsRight) {
   constexpr int kNoDevice = 77;
   const std::vector<int> statuses = run_processes(blocks(1, 2), [](Rank& me) {
-    if (!cuda::driver() || *cuda::Device::count() < 2) return kNoDevice;
-    if (!settings().cuda_kernel || cuda::plan_kernel_image().empty()) return kNoDevice;
+    if (!can_have_processes(2)) return kNoDevice;
     weftConfig_t config = WEFT_CONFIG_INITIALIZER;
     config.device = me.rank;
     weftComm_t comm;
@@ -118,31 +115,10 @@ TEST(PlanPathExposed, TheLongestGoStepByStep) {
 
 // ---- Failures
 
-/// Rank 1 has called something else: rank 0's buffers have other lengths. Nobody reads what is not there.
 TEST(PlanPathExposed, RanksThatCallSomethingElseAreToldWhat) {
   WEFT_NEED_PLAN_PATH();
-  for (const size_t other : {size_t{16}, 2 * kLong, kLong + 1}) {
-    std::barrier both(2);
-    run_ranks(
-        blocks(1, 2),
-        [&](Rank& me) {
-          const DeviceStream stream;
-          const size_t count = me.rank == 0 ? kLong : other;
-          DeviceArray<float> data(Values(count, 1));
-          (void)weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream.weft());
-          (void)async_failure_of(me.comm);
-          const std::string sentence = weftGetLastError(me.comm);
-          EXPECT_NE(sentence.find(fmt::format("of {} float", other)), std::string::npos) << sentence;
-          EXPECT_NE(sentence.find(fmt::format("of {} float", kLong)), std::string::npos) << sentence;
-          both.arrive_and_wait();
-          (void)weftCommAbort(me.comm);
-          me.comm = nullptr;
-        },
-        [](weftConfig_t& config) {
-          config.device = 0;
-          config.timeoutSeconds = 1;
-        });
-  }
+  for (const size_t other : {size_t{16}, 2 * kLong, kLong + 1})
+    expect_other_length_is_told(blocks(1, 2), kLong, other);
 }
 
 // ---- Pre-multiplied sums
@@ -213,60 +189,6 @@ TEST(PlanPathExposed, AScalarInAnotherDevicesMemoryIsCopied) {
 
 // ---- Driver calls
 
-struct Counts {
-  uint64_t launches = 0, caller = 0, progress = 0;
-};
-
-/// Of one call of a collective, in back-to-back calls: the most of any rank.
-Counts count_calls(const FakeControls& fake, int which, size_t count, int ranks) {
-  constexpr int kCalls = 10;
-  std::barrier all(ranks);
-  std::vector<uint64_t> caller(static_cast<size_t>(ranks));
-  Counts counts;
-  run_ranks(
-      blocks(1, ranks),
-      [&](Rank& me) {
-        (void)driver().context_push((*cuda::Device::open(0))->context());  // as a program has it
-        const DeviceStream stream;
-        const size_t bytes = count * static_cast<size_t>(ranks);
-        DeviceArray<float> send(bytes), recv(bytes);
-        const auto run = [&] {
-          const auto* const from = send.data();
-          switch (which) {
-            case 0:
-              return weftAllReduce(from, recv.data(), count, weftFloat, weftSum, me.comm, stream.weft());
-            case 1: return weftAllGather(from, recv.data(), count, weftFloat, me.comm, stream.weft());
-            case 2:
-              return weftReduceScatter(from, recv.data(), count, weftFloat, weftSum, me.comm, stream.weft());
-            default: return weftBroadcast(from, recv.data(), count, weftFloat, 0, me.comm, stream.weft());
-          }
-        };
-        WEFT_OK(run());
-        stream.synchronize();
-        all.arrive_and_wait();
-        const uint64_t launches = fake.calls("cuLaunchKernel"), progress = fake.calls_of(1).work;
-        all.arrive_and_wait();
-        uint64_t least = UINT64_MAX;
-        for (int call = 0; call < kCalls; ++call) {
-          const uint64_t before = fake.calls_of(0).work;
-          WEFT_OK(run());
-          least = std::min(least, fake.calls_of(0).work - before);
-          stream.synchronize();
-        }
-        caller[static_cast<size_t>(me.rank)] = least;
-        all.arrive_and_wait();
-        if (me.rank == 0) {
-          counts.launches =
-              (fake.calls("cuLaunchKernel") - launches) / (kCalls * static_cast<uint64_t>(ranks));
-          counts.progress = fake.calls_of(1).work - progress;
-        }
-        all.arrive_and_wait();
-      },
-      on_device);
-  counts.caller = *std::max_element(caller.begin(), caller.end());
-  return counts;
-}
-
 /// One launch, and before it the argument checks, which ask for the stream's context, whether it is captured,
 /// and where two buffers are. The progress thread reads words in pinned memory.
 TEST(PlanPathExposed, ACallIsOneLaunchAndAtMostFourMoreCalls) {
@@ -275,15 +197,15 @@ TEST(PlanPathExposed, ACallIsOneLaunchAndAtMostFourMoreCalls) {
   // Every 100 ms the progress thread asks the device of each rank whether it works.
   constexpr uint64_t kOfQuestions = 3 * 4 * 4;
   for (const int ranks : {2, 4})
-    for (int which = 0; which < 4; ++which)
+    for (int which = 0; which < kCounted; ++which)
       for (const size_t count : {size_t{16}, kLong}) {
-        const Counts counts = count_calls(fake, which, count, ranks);
+        const CallCounts counts = count_calls(fake, blocks(1, ranks), which, count);
         const std::string what = fmt::format("collective {} of {} floats, {} ranks", which, count, ranks);
-        std::printf("%-50s launches %llu, caller %llu, progress %llu of 10 calls\n", what.c_str(),
+        std::printf("%-50s caller %llu; of 10 calls of all ranks launches %llu, progress %llu\n",
+                    what.c_str(), static_cast<unsigned long long>(counts.caller),
                     static_cast<unsigned long long>(counts.launches),
-                    static_cast<unsigned long long>(counts.caller),
                     static_cast<unsigned long long>(counts.progress));
-        EXPECT_EQ(counts.launches, 1u) << what;
+        EXPECT_EQ(counts.launches, CallCounts::kCalls * static_cast<uint64_t>(ranks)) << what;
         EXPECT_LE(counts.caller, 5u) << what;
         EXPECT_LE(counts.progress, kOfQuestions) << what;
       }

@@ -11,17 +11,13 @@
 namespace weft::testing::graph_kernels_test {
 namespace {
 
+using namespace plan_paths;
+
 constexpr size_t kShort = 100, kLong = 100'000;  // floats: through slots, and through exposed buffers
 
 #define WEFT_NEED_GRAPH_KERNELS() \
   WEFT_NEED_PLAN_PATH();          \
   WEFT_NEED_GRAPHS()
-
-void on_device(weftConfig_t& config) { config.device = 0; }
-void on_device_for_a_second(weftConfig_t& config) {
-  config.device = 0;
-  config.timeoutSeconds = 1;
-}
 
 uint64_t operations_of(weftComm_t comm) {
   weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
@@ -191,15 +187,12 @@ TEST(PlanPathGraphs, ARankThatDoesNotLaunchIsNamedAndTheStreamGoesOn) {
           graph.launch();
           stream.synchronize();
           EXPECT_EQ(async_failure_of(me.comm), weftTimeout);
-          const std::string why = weftGetLastError(me.comm);
-          EXPECT_NE(why.find("waited too long for rank 1"), std::string::npos) << why;
+          expect_reason(me.comm, "waited too long for rank 1");
           graph.launch();  // is left out
           stream.synchronize();
           EXPECT_NE(all_reduce(values, values, kShort, me.comm, stream), weftSuccess);
         }
-        both.arrive_and_wait();
-        (void)weftCommAbort(me.comm);
-        me.comm = nullptr;
+        abort_together(me, both);
       },
       on_device_for_a_second);
 }
@@ -226,9 +219,7 @@ TEST(PlanPathGraphs, AfterATimeoutTheNextCallFailsAndFinalizeToo) {
           } else {
             EXPECT_NE(async_failure_of(me.comm), weftSuccess);
           }
-          both.arrive_and_wait();
-          (void)weftCommAbort(me.comm);
-          me.comm = nullptr;
+          abort_together(me, both);
         },
         on_device_for_a_second);
   }
@@ -252,17 +243,14 @@ TEST(PlanPathGraphs, RanksThatCaptureSomethingElseAreTold) {
           both.arrive_and_wait();
           if (me.rank == 1) {
             EXPECT_NE(other_type ? call(weftInt32, weftSum) : call(weftFloat, weftMax), weftSuccess);
-            const std::string why = weftGetLastError(me.comm);
-            EXPECT_NE(why.find("rank 0 has captured another call"), std::string::npos) << why;
+            expect_reason(me.comm, "rank 0 has captured another call");
           }
           ASSERT_EQ(graph.end(), cuda::kSuccess);
           EXPECT_NE(async_failure_of(me.comm), weftSuccess);
           graph.launch();
           stream.synchronize();
           EXPECT_EQ(values.get(), Values(kShort, 1));
-          both.arrive_and_wait();
-          (void)weftCommAbort(me.comm);
-          me.comm = nullptr;
+          abort_together(me, both);
         },
         on_device);
   }
@@ -287,8 +275,7 @@ TEST(PlanPathGraphs, TwoRanksOnOneCapturedStreamAreTold) {
     WEFT_OK(all_reduce(a, a, kShort, comms[0], stream));
     WEFT_OK(all_reduce(b, b, kShort, comms[1], stream));
     EXPECT_EQ(weftGroupEnd(), weftInvalidUsage);
-    const std::string why = weftGetLastError(nullptr);
-    EXPECT_NE(why.find("rank 0 has called it on the same CUDA stream"), std::string::npos) << why;
+    expect_reason(nullptr, "rank 0 has called it on the same CUDA stream");
     ASSERT_EQ(graph.end(), cuda::kSuccess);
     graph.launch();
     stream.synchronize();  // it goes on
@@ -314,9 +301,7 @@ TEST(PlanPathGraphs, ACaptureThatOneRankCannotHaveFailsTheCommunicator) {
           ASSERT_EQ(graph.end(), cuda::kSuccess);
         }
         EXPECT_NE(async_failure_of(me.comm), weftSuccess);
-        both.arrive_and_wait();
-        (void)weftCommAbort(me.comm);
-        me.comm = nullptr;
+        abort_together(me, both);
       },
       on_device);
 }

@@ -1,9 +1,15 @@
-// What tests of plan kernels share.
+// What tests of plan kernels share: where they run, and what ranks find when a call goes wrong, on one node
+// and on several.
 #pragma once
 
+#include <algorithm>
+#include <barrier>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "api/ranks.h"
 #include "cuda/device_memory.h"
 #include "device/cuda/plan_kernels.h"
 
@@ -30,3 +36,201 @@ inline weftResult_t async_failure_of(weftComm_t comm) {
 }
 
 }  // namespace weft::testing
+
+namespace weft::testing::plan_paths {
+
+inline void on_device(weftConfig_t& config) { config.device = 0; }
+inline void on_device_for_a_second(weftConfig_t& config) {
+  config.device = 0;
+  config.timeoutSeconds = 1;
+}
+
+/// Of processes, which have a device each.
+inline bool can_have_processes(int devices) {
+  return cuda::driver() && *cuda::Device::count() >= devices && settings().cuda_kernel &&
+         !cuda::plan_kernel_image().empty();
+}
+
+inline void expect_reason(weftComm_t comm, const std::string& part) {
+  const std::string why = weftGetLastError(comm);
+  EXPECT_NE(why.find(part), std::string::npos) << why;
+}
+
+inline weftResult_t sum_in_place(const DeviceArray<float>& data, size_t count, weftComm_t comm,
+                                 const DeviceStream& stream) {
+  return weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, comm, stream.weft());
+}
+
+/// Ends a rank's part in a communicator that has failed, when all ranks have come here.
+inline void abort_together(Rank& me, std::barrier<>& all) {
+  all.arrive_and_wait();
+  if (me.comm) (void)weftCommAbort(me.comm);
+  me.comm = nullptr;
+}
+
+// ---- The last rank goes wrong in an AllReduce of `count` floats
+
+/// It does not call: the others' kernels leave, and their ranks name it.
+inline void expect_rank_without_call_is_named(const Nodes& nodes, size_t count) {
+  const int last = static_cast<int>(nodes.size()) - 1;
+  std::barrier all(last + 1);
+  run_ranks(
+      nodes,
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> data(std::vector<float>(count, 1));
+        WEFT_OK(sum_in_place(data, count, me.comm, stream));
+        stream.synchronize();
+        all.arrive_and_wait();
+        if (me.rank != last) {
+          WEFT_OK(sum_in_place(data, count, me.comm, stream));
+          stream.synchronize();  // the kernel has left
+          const weftResult_t failure = async_failure_of(me.comm);
+          EXPECT_TRUE(failure == weftTimeout || (last > 1 && failure != weftSuccess)) << failure;
+          EXPECT_NE(sum_in_place(data, count, me.comm, stream), weftSuccess);
+          expect_reason(me.comm, "not finished after 1 s: rank " + std::to_string(last) + " has not arrived");
+        }
+        abort_together(me, all);
+      },
+      on_device_for_a_second);
+}
+
+/// It calls, but its stream does not come to the call. Of two ranks.
+inline void expect_rank_whose_stream_is_late_is_named(const Nodes& nodes, size_t count,
+                                                      const std::string& reason) {
+  std::barrier both(2);
+  run_ranks(
+      nodes,
+      [&](Rank& me) {
+        const DeviceStream stream, late;
+        const DeviceArray<float> data(std::vector<float>(count, 1));
+        WEFT_OK(sum_in_place(data, count, me.comm, stream));
+        stream.synchronize();
+        HeldStream held(late);
+        WEFT_OK(sum_in_place(data, count, me.comm, me.rank == 0 ? stream : late));
+        if (me.rank == 0) {
+          EXPECT_EQ(async_failure_of(me.comm), weftTimeout);
+          expect_reason(me.comm, "every rank has called it, but " + reason);
+        }
+        abort_together(me, both);
+        held.let_go();
+        stream.synchronize();
+        late.synchronize();
+      },
+      on_device_for_a_second);
+}
+
+/// It does not call, and rank 0 aborts: the streams of all others go on.
+inline void expect_abort_lets_streams_go_on(const Nodes& nodes, size_t count) {
+  const int last = static_cast<int>(nodes.size()) - 1;
+  std::barrier all(last + 1), callers(last);
+  run_ranks(
+      nodes,
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> data(std::vector<float>(count, 1));
+        if (me.rank != last) {
+          WEFT_OK(sum_in_place(data, count, me.comm, stream));
+          const StreamMark end(stream);
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          EXPECT_FALSE(end.reached());
+          callers.arrive_and_wait();
+          if (me.rank == 0) {
+            EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+            me.comm = nullptr;
+          } else {
+            EXPECT_NE(async_failure_of(me.comm), weftSuccess);
+          }
+          EXPECT_TRUE(eventually([&] { return end.reached(); }));
+        }
+        abort_together(me, all);
+      },
+      on_device);
+}
+
+/// It calls `other` floats, so that its buffer has another length. Nobody reads what is not there.
+inline void expect_other_length_is_told(const Nodes& nodes, size_t count, size_t other) {
+  const int last = static_cast<int>(nodes.size()) - 1;
+  std::barrier all(last + 1);
+  run_ranks(
+      nodes,
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const size_t mine = me.rank == last ? other : count;
+        const DeviceArray<float> data(std::vector<float>(mine, 1));
+        (void)sum_in_place(data, mine, me.comm, stream);
+        EXPECT_NE(async_failure_of(me.comm), weftSuccess);
+        for (const size_t called : {count, other})
+          expect_reason(me.comm, "of " + std::to_string(called) + " float");
+        abort_together(me, all);
+      },
+      on_device_for_a_second);
+}
+
+// ---- What a call costs
+
+constexpr int kCounted = 4;  // AllReduce, AllGather, ReduceScatter, Broadcast of rank 0
+
+struct CallCounts {
+  static constexpr uint64_t kCalls = 10;
+  uint64_t launches = 0, progress = 0;  // of kCalls calls: of all ranks, and of their progress threads
+  uint64_t caller = 0;                  // of one call: the most of any rank's thread
+  std::vector<uint64_t> messages;       // of kCalls calls, by rank: to other nodes
+};
+
+/// Of collective `which`, in back-to-back calls.
+inline CallCounts count_calls(const FakeControls& fake, const Nodes& nodes, int which, size_t count) {
+  const size_t ranks = nodes.size();
+  std::barrier all(static_cast<std::ptrdiff_t>(ranks));
+  std::vector<uint64_t> caller(ranks);
+  CallCounts counts{.messages = std::vector<uint64_t>(ranks)};
+  const auto messages_of = [](const Rank& me) {
+    weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
+    EXPECT_EQ(weftCommGetStats(me.comm, &stats), weftSuccess);
+    return stats.interMessages;
+  };
+  run_ranks(
+      nodes,
+      [&](Rank& me) {
+        (void)driver().context_push((*cuda::Device::open(0))->context());  // as a program has it
+        const DeviceStream stream;
+        DeviceArray<float> send(count * ranks), recv(count * ranks);
+        const float* const from = send.data();
+        const auto call = [&] {
+          switch (which) {
+            case 0:
+              return weftAllReduce(from, recv.data(), count, weftFloat, weftSum, me.comm, stream.weft());
+            case 1: return weftAllGather(from, recv.data(), count, weftFloat, me.comm, stream.weft());
+            case 2:
+              return weftReduceScatter(from, recv.data(), count, weftFloat, weftSum, me.comm, stream.weft());
+            default: return weftBroadcast(from, recv.data(), count, weftFloat, 0, me.comm, stream.weft());
+          }
+        };
+        WEFT_OK(call());
+        stream.synchronize();
+        all.arrive_and_wait();
+        const uint64_t launches = fake.calls("cuLaunchKernel"), progress = fake.calls_of(1).work;
+        const uint64_t messages = messages_of(me);
+        all.arrive_and_wait();
+        uint64_t least = UINT64_MAX;
+        for (uint64_t i = 0; i < CallCounts::kCalls; ++i) {
+          const uint64_t before = fake.calls_of(0).work;
+          WEFT_OK(call());
+          least = std::min(least, fake.calls_of(0).work - before);
+          stream.synchronize();
+        }
+        caller[static_cast<size_t>(me.rank)] = least;
+        all.arrive_and_wait();
+        if (me.rank == 0) {
+          counts.launches = fake.calls("cuLaunchKernel") - launches;
+          counts.progress = fake.calls_of(1).work - progress;
+        }
+        counts.messages[static_cast<size_t>(me.rank)] = messages_of(me) - messages;
+        all.arrive_and_wait();
+      },
+      on_device);
+  counts.caller = *std::max_element(caller.begin(), caller.end());
+  return counts;
+}
+
+}  // namespace weft::testing::plan_paths

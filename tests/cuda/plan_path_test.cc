@@ -3,10 +3,8 @@
 #include "engine/gpu/plan_path.h"
 
 #include <barrier>
-#include <chrono>
 #include <cstring>
 #include <map>
-#include <thread>
 
 #include "api/ranks.h"
 #include "cuda/plan_path.h"
@@ -14,14 +12,10 @@
 namespace weft::testing::plan_path_test {
 namespace {
 
+using namespace plan_paths;
+
 constexpr size_t kCount = 16;  // floats: 64 bytes
 using Values = std::vector<float>;
-
-void on_device(weftConfig_t& config) { config.device = 0; }
-void on_device_for_a_second(weftConfig_t& config) {
-  config.device = 0;
-  config.timeoutSeconds = 1;
-}
 
 TEST(PlanPath, AShortCollectiveIsOneLaunchAndNothingOnTheProgressThread) {
   WEFT_NEED_PLAN_PATH();
@@ -173,67 +167,19 @@ INSTANTIATE_TEST_SUITE_P(PlanPath, PlanPathFailures, ::testing::Values(kCount, 1
 
 TEST_P(PlanPathFailures, ARankThatDoesNotCallIsNamedAndTheStreamGoesOn) {
   WEFT_NEED_PLAN_PATH();
-  const size_t count = GetParam();
-  std::barrier both(2);
-  run_ranks(
-      blocks(1, 2),
-      [&](Rank& me) {
-        const DeviceStream stream;
-        DeviceArray<float> data(Values(count, 1));
-        const auto call = [&] {
-          return weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream.weft());
-        };
-        WEFT_OK(call());
-        stream.synchronize();
-        if (me.rank == 0) {
-          WEFT_OK(call());
-          stream.synchronize();  // the kernel has left
-          EXPECT_EQ(async_failure_of(me.comm), weftTimeout);
-          EXPECT_NE(call(), weftSuccess);
-          EXPECT_NE(
-              std::string(weftGetLastError(me.comm)).find("not finished after 1 s: rank 1 has not arrived"),
-              std::string::npos)
-              << weftGetLastError(me.comm);
-        }
-        both.arrive_and_wait();
-        (void)weftCommAbort(me.comm);
-        me.comm = nullptr;
-      },
-      on_device_for_a_second);
+  expect_rank_without_call_is_named(blocks(1, 2), GetParam());
 }
 
 // It said that every rank has started it, but that it makes no progress.
 TEST_P(PlanPathFailures, ARankWhoseStreamDoesNotComeIsNamed) {
   WEFT_NEED_PLAN_PATH();
-  const size_t count = GetParam();
-  std::barrier both(2);
-  run_ranks(
-      blocks(1, 2),
-      [&](Rank& me) {
-        const DeviceStream stream, late;
-        DeviceArray<float> data(Values(count, 1));
-        const auto call = [&](const DeviceStream& on) {
-          return weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, on.weft());
-        };
-        WEFT_OK(call(stream));
-        stream.synchronize();
-        HeldStream held(late);
-        WEFT_OK(call(me.rank == 0 ? stream : late));
-        if (me.rank == 0) {
-          EXPECT_EQ(async_failure_of(me.comm), weftTimeout);
-          const std::string why = weftGetLastError(me.comm);
-          EXPECT_NE(why.find("every rank has called it, but the stream of rank 1 has not come to it"),
-                    std::string::npos)
-              << why;
-        }
-        both.arrive_and_wait();
-        (void)weftCommAbort(me.comm);
-        me.comm = nullptr;
-        held.let_go();
-        stream.synchronize();
-        late.synchronize();
-      },
-      on_device_for_a_second);
+  expect_rank_whose_stream_is_late_is_named(blocks(1, 2), GetParam(),
+                                            "the stream of rank 1 has not come to it");
+}
+
+TEST_P(PlanPathFailures, AnAbortLetsTheStreamGoOn) {
+  WEFT_NEED_PLAN_PATH();
+  expect_abort_lets_streams_go_on(blocks(1, 2), GetParam());
 }
 
 // A kernel that begins late found flag and stamp of a rank that had failed, and read its freed buffer.
@@ -260,9 +206,7 @@ TEST(PlanPath, AKernelThatBeginsAfterItsFailureReadsNoPeer) {
         if (me.rank == 1) {
           EXPECT_EQ(recv.get(), Values(2 * kLong, 7));
         }
-        both.arrive_and_wait();
-        (void)weftCommAbort(me.comm);
-        me.comm = nullptr;
+        abort_together(me, both);
       },
       on_device_for_a_second);
 }
@@ -303,8 +247,7 @@ TEST(PlanPath, TwoRanksOnOneStreamAreTold) {
       WEFT_OK(weftAllReduce(data[rank].data(), data[rank].data(), kCount, weftFloat, weftSum, comms[rank],
                             stream.weft()));
     EXPECT_EQ(weftGroupEnd(), weftInvalidUsage);
-    const std::string why = weftGetLastError(nullptr);
-    EXPECT_NE(why.find("rank 0 has called it on the same CUDA stream"), std::string::npos) << why;
+    expect_reason(nullptr, "rank 0 has called it on the same CUDA stream");
     stream.synchronize();  // it goes on
   }
   for (weftComm_t comm : comms) (void)weftCommAbort(comm);
@@ -341,40 +284,12 @@ TEST(PlanPath, RanksThatCallSomethingElseAreToldWhat) {
               (void)weftBroadcast(data.data(), data.data(), call.count, call.type, call.root, me.comm,
                                   stream.weft());
             (void)async_failure_of(me.comm);
-            const std::string sentence = weftGetLastError(me.comm);
-            EXPECT_NE(sentence.find(other.says), std::string::npos) << sentence;
-            EXPECT_NE(sentence.find("rank 0 called"), std::string::npos) << sentence;
-            both.arrive_and_wait();
-            (void)weftCommAbort(me.comm);
-            me.comm = nullptr;
+            expect_reason(me.comm, other.says);
+            expect_reason(me.comm, "rank 0 called");
+            abort_together(me, both);
           },
           on_device_for_a_second);
     }
-}
-
-TEST_P(PlanPathFailures, AnAbortLetsTheStreamGoOn) {
-  WEFT_NEED_PLAN_PATH();
-  const size_t count = GetParam();
-  std::barrier both(2);
-  run_ranks(
-      blocks(1, 2),
-      [&](Rank& me) {
-        const DeviceStream stream;
-        DeviceArray<float> data(Values(count, 1));
-        if (me.rank == 0) {
-          WEFT_OK(weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream.weft()));
-          const StreamMark end(stream);
-          std::this_thread::sleep_for(std::chrono::milliseconds(20));
-          EXPECT_FALSE(end.reached());
-          EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
-          EXPECT_TRUE(eventually([&] { return end.reached(); }));
-          me.comm = nullptr;
-        }
-        both.arrive_and_wait();
-        if (me.rank == 1) (void)weftCommAbort(me.comm);
-        me.comm = nullptr;
-      },
-      on_device);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 namespace weft::testing::proxy_path_test {
 namespace {
 
+using namespace plan_paths;
 using collective_calls::call;
 using collective_calls::given;
 using collective_calls::kCollectives;
@@ -25,12 +26,6 @@ using collective_calls::Values;
 
 constexpr size_t kCount = 16;     // floats: 64 bytes
 constexpr size_t kLong = 20'000;  // more than goes to another node at once
-
-void on_device(weftConfig_t& config) { config.device = 0; }
-void on_device_for_a_second(weftConfig_t& config) {
-  config.device = 0;
-  config.timeoutSeconds = 1;
-}
 
 // ---- Results
 
@@ -70,8 +65,7 @@ TEST(ProxyPath, ShortCollectivesAreOneKernelForEachRank) {
 TEST(ProxyPathDeathTest, RanksAsProcessesAreRight) {
   constexpr int kNoDevice = 77;
   const std::vector<int> statuses = run_processes(blocks(2, 2), [](Rank& me) {
-    if (!cuda::driver() || *cuda::Device::count() < 4) return kNoDevice;
-    if (!settings().cuda_kernel || cuda::plan_kernel_image().empty()) return kNoDevice;
+    if (!can_have_processes(4)) return kNoDevice;
     weftConfig_t config = WEFT_CONFIG_INITIALIZER;
     config.device = me.rank;
     weftComm_t comm;
@@ -268,53 +262,16 @@ TEST(ProxyPath, CapturedCallsGoStepByStep) {
 TEST(ProxyPath, ACallIsOneLaunchAndAtMostFourMoreCalls) {
   WEFT_NEED_PLAN_PATH();
   WEFT_NEED_FAKE(fake);
-  constexpr uint64_t kCalls = 10, kOfQuestions = 3 * 4 * 8;
-  for (const int per_node : {1, 2, 4})
-    for (int which = 0; which < 4; ++which) {
-      const int ranks = 2 * per_node;
-      std::barrier all(ranks);
-      run_ranks(
-          blocks(2, per_node),
-          [&](Rank& me) {
-            (void)driver().context_push((*cuda::Device::open(0))->context());  // as a program has it
-            const DeviceStream stream;
-            DeviceArray<float> send(kCount * static_cast<size_t>(ranks)),
-                recv(kCount * static_cast<size_t>(ranks));
-            (void)call(which, false, kCount, 0, me, send, recv, stream.weft());
-            stream.synchronize();
-            const float* const from = send.data();
-            all.arrive_and_wait();
-            const uint64_t launches = fake.calls("cuLaunchKernel"), progress = fake.calls_of(1).work;
-            weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
-            WEFT_OK(weftCommGetStats(me.comm, &stats));
-            const uint64_t messages = stats.interMessages;
-            all.arrive_and_wait();
-            uint64_t least = UINT64_MAX;
-            for (uint64_t i = 0; i < kCalls; ++i) {
-              const uint64_t before = fake.calls_of(0).work;
-              if (which == 0)
-                WEFT_OK(weftAllReduce(from, recv.data(), kCount, weftFloat, weftSum, me.comm, stream.weft()));
-              else if (which == 1)
-                WEFT_OK(weftAllGather(from, recv.data(), kCount, weftFloat, me.comm, stream.weft()));
-              else if (which == 2)
-                WEFT_OK(
-                    weftReduceScatter(from, recv.data(), kCount, weftFloat, weftSum, me.comm, stream.weft()));
-              else WEFT_OK(weftBroadcast(from, recv.data(), kCount, weftFloat, 0, me.comm, stream.weft()));
-              least = std::min(least, fake.calls_of(0).work - before);
-              stream.synchronize();
-            }
-            EXPECT_LE(least, 5u) << which;
-            all.arrive_and_wait();
-            if (me.rank == 0) {
-              EXPECT_EQ(fake.calls("cuLaunchKernel") - launches, kCalls * static_cast<uint64_t>(ranks));
-              EXPECT_LE(fake.calls_of(1).work - progress, kOfQuestions);
-            }
-            WEFT_OK(weftCommGetStats(me.comm, &stats));
-            const uint64_t of_a_call = which == 3 && me.rank != 0 ? 0 : static_cast<uint64_t>(per_node);
-            EXPECT_EQ(stats.interMessages - messages, kCalls * of_a_call);
-            all.arrive_and_wait();
-          },
-          on_device);
+  constexpr uint64_t kOfQuestions = 3 * 4 * 8;
+  for (const uint64_t per_node : {1, 2, 4})
+    for (int which = 0; which < kCounted; ++which) {
+      const CallCounts counts = count_calls(fake, blocks(2, static_cast<int>(per_node)), which, kCount);
+      EXPECT_EQ(counts.launches, CallCounts::kCalls * 2 * per_node) << which;
+      EXPECT_LE(counts.caller, 5u) << which;
+      EXPECT_LE(counts.progress, kOfQuestions) << which;
+      for (size_t rank = 0; rank < 2 * per_node; ++rank)
+        EXPECT_EQ(counts.messages[rank], which == 3 && rank != 0 ? 0 : CallCounts::kCalls * per_node)
+            << "collective " << which << ", rank " << rank;
     }
 }
 
@@ -347,122 +304,31 @@ INSTANTIATE_TEST_SUITE_P(ProxyPath, ProxyPathFailures, ::testing::Values(kCount,
 
 TEST_P(ProxyPathFailures, ARankOfAnotherNodeThatDoesNotCallIsNamedAndTheStreamGoesOn) {
   WEFT_NEED_PLAN_PATH();
-  const size_t count = GetParam();
-  std::barrier all(4);
-  run_ranks(
-      blocks(2, 2),
-      [&](Rank& me) {
-        const DeviceStream stream;
-        DeviceArray<float> data(Values(count, 1));
-        const auto call = [&] {
-          return weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream.weft());
-        };
-        WEFT_OK(call());
-        stream.synchronize();
-        all.arrive_and_wait();
-        if (me.rank != 3) {
-          WEFT_OK(call());
-          stream.synchronize();  // the kernel has left
-          EXPECT_NE(async_failure_of(me.comm), weftSuccess);
-          EXPECT_NE(call(), weftSuccess);
-          const std::string why = weftGetLastError(me.comm);
-          EXPECT_NE(why.find("not finished after 1 s: rank 3 has not arrived"), std::string::npos) << why;
-        }
-        all.arrive_and_wait();
-        (void)weftCommAbort(me.comm);
-        me.comm = nullptr;
-      },
-      on_device_for_a_second);
+  expect_rank_without_call_is_named(blocks(2, 2), GetParam());
 }
 
 TEST_P(ProxyPathFailures, ARankOfAnotherNodeWhoseStreamDoesNotComeIsNamed) {
   WEFT_NEED_PLAN_PATH();
-  const size_t count = GetParam();
-  std::barrier both(2);
-  run_ranks(
-      blocks(2, 1),
-      [&](Rank& me) {
-        const DeviceStream stream, late;
-        DeviceArray<float> data(Values(count, 1));
-        HeldStream held(late);
-        WEFT_OK(weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm,
-                              (me.rank == 0 ? stream : late).weft()));
-        if (me.rank == 0) {
-          EXPECT_EQ(async_failure_of(me.comm), weftTimeout);
-          const std::string why = weftGetLastError(me.comm);
-          EXPECT_NE(why.find("every rank has called it, but nothing has come from rank 1 on another node"),
-                    std::string::npos)
-              << why;
-        }
-        both.arrive_and_wait();
-        (void)weftCommAbort(me.comm);
-        me.comm = nullptr;
-        held.let_go();
-        stream.synchronize();
-        late.synchronize();
-      },
-      on_device_for_a_second);
+  expect_rank_whose_stream_is_late_is_named(blocks(2, 1), GetParam(),
+                                            "nothing has come from rank 1 on another node");
 }
 
 TEST_P(ProxyPathFailures, AnAbortLetsTheStreamGoOn) {
   WEFT_NEED_PLAN_PATH();
-  const size_t count = GetParam();
-  std::barrier all(4), callers(3);
-  run_ranks(
-      blocks(2, 2),
-      [&](Rank& me) {
-        const DeviceStream stream;
-        DeviceArray<float> data(Values(count, 1));
-        if (me.rank != 3) {
-          WEFT_OK(weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream.weft()));
-          const StreamMark end(stream);
-          std::this_thread::sleep_for(std::chrono::milliseconds(20));
-          EXPECT_FALSE(end.reached());
-          callers.arrive_and_wait();
-          if (me.rank == 0) {
-            EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
-          } else {
-            EXPECT_NE(async_failure_of(me.comm), weftSuccess);
-          }
-          EXPECT_TRUE(eventually([&] { return end.reached(); }));
-          if (me.rank == 0) me.comm = nullptr;
-        }
-        all.arrive_and_wait();
-        if (me.comm) (void)weftCommAbort(me.comm);
-        me.comm = nullptr;
-      },
-      on_device);
+  expect_abort_lets_streams_go_on(blocks(2, 2), GetParam());
 }
 
 TEST(ProxyPath, RanksThatCallSomethingElseAreToldWhat) {
   WEFT_NEED_PLAN_PATH();
-  for (const size_t other : {kCount - 1, kLong, size_t{1} << 20}) {
-    std::barrier all(4);
-    run_ranks(
-        blocks(2, 2),
-        [&](Rank& me) {
-          const DeviceStream stream;
-          const size_t count = me.rank == 3 ? other : kCount;
-          DeviceArray<float> data(Values(count, 1));
-          (void)weftAllReduce(data.data(), data.data(), count, weftFloat, weftSum, me.comm, stream.weft());
-          EXPECT_NE(async_failure_of(me.comm), weftSuccess);
-          const std::string sentence = weftGetLastError(me.comm);
-          EXPECT_NE(sentence.find(fmt::format("of {} float", other)), std::string::npos) << sentence;
-          EXPECT_NE(sentence.find(fmt::format("of {} float", kCount)), std::string::npos) << sentence;
-          all.arrive_and_wait();
-          (void)weftCommAbort(me.comm);
-          me.comm = nullptr;
-        },
-        on_device_for_a_second);
-  }
+  for (const size_t other : {kCount - 1, kLong, size_t{1} << 20})
+    expect_other_length_is_told(blocks(2, 2), kCount, other);
 }
 
 /// The kernels of the others leave, and their ranks say who is dead.
 TEST(ProxyPathDeathTest, APeerThatDiesOnAnotherNodeIsNamed) {
   constexpr int kNoDevice = 77;
   const std::vector<int> statuses = run_processes(blocks(2, 1), [](Rank& me) {
-    if (!cuda::driver() || *cuda::Device::count() < 2) return kNoDevice;
-    if (!settings().cuda_kernel || cuda::plan_kernel_image().empty()) return kNoDevice;
+    if (!can_have_processes(2)) return kNoDevice;
     weftConfig_t config = WEFT_CONFIG_INITIALIZER;
     config.device = me.rank;
     weftComm_t comm;
