@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/process.h"
 #include "base/settings.h"
 #include "base/temporary_folder.h"
 
@@ -124,8 +124,8 @@ void count_reason(PageShare& share, std::string_view text) {
 }
 
 View view_of(const Page& page) {
-  const bool running = kill(page.pid, 0) == 0 || errno == EPERM;
-  return {page.pid, std::string(page.program), running, view_of(page.weft), view_of(page.nccl)};
+  return {page.pid, std::string(page.program), process_runs(page.pid), view_of(page.weft),
+          view_of(page.nccl)};
 }
 
 /// A page of another process, copied; false where the file is none. Anybody can put something of that name

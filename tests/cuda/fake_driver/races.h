@@ -3,13 +3,13 @@
 // events, of words that streams write and wait for, and of the host. So a missing wait is found although the
 // work happens to be done in the right order. Off unless fake_cuda_follow_races() turned it on.
 //
-// Work is looked at when it is done, for what a stream waits for is known then. The host has one clock: what
-// one thread has seen the end of, another one may have been told. It counts as seen by the host at once that
-// a stream has written a word, and a stream that waits for a word comes after all that the host has seen by
-// then: the host's own reads and writes are not followed. So threads and words order too much rather than too
-// little, and what is reported is a race.
+// Work is looked at when it is done, because then it is known what a stream has waited for. The host has one
+// clock, since one thread may tell another what it has seen. The host's own reads and writes of words are not
+// followed. Instead the host counts as having seen a word as soon as a stream has written it. A stream that
+// waits for a word comes after all that the host has seen by then. So threads and words order too much rather
+// than too little, and what is reported is a race.
 //
-// Graphs, launched, are work of one piece. It knows nothing of the kernels of whole collectives and of IPC.
+// A launched graph is one piece of work. Kernels of whole collectives, and IPC, are not followed.
 //
 // Thread safety: every function.
 #pragma once

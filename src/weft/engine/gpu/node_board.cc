@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/process.h"
 #include "device/cuda/deferred_free.h"
 #include "device/cuda/ipc.h"
 #include "engine/run/operation.h"
@@ -36,6 +37,8 @@ struct NodeBoard::RankWords {
   uint32_t latest;                    // number of the latest call
   uint32_t latest_begun;              // number of the latest call that a stream has come to
   uint64_t process;                   // as in SharedMemory
+  int32_t pid;                        // 0: the rank is of another node
+  uint32_t kernels_left;              // none of the rank's kernels uses memory of peers
   alignas(64) uint64_t call[kCalls];  // number, and signature behind it; 0: none yet
   struct OnStream {
     uint64_t stream;
@@ -107,8 +110,10 @@ class NodeBoard::Memory {
 };
 
 NodeBoard::NodeBoard(std::shared_ptr<Memory> memory, int rank, int ranks)
-    : memory_(std::move(memory)), rank_(rank), ranks_(ranks) {}
-NodeBoard::~NodeBoard() = default;
+    : memory_(std::move(memory)), rank_(rank), ranks_(ranks) {
+  store(words(rank).pid, int32_t{getpid()});
+}
+NodeBoard::~NodeBoard() { note_kernels_left(); }
 
 Result<std::unique_ptr<NodeBoard>> NodeBoard::create(cuda::Device& device, int rank, int ranks) {
   if (ranks > kMostRanks)
@@ -247,6 +252,19 @@ Result<bool> NodeBoard::peers_are_well() {
   if (report_by_ns_ == 0) report_by_ns_ = now_ns() + kReportNs;
   if (now_ns() < report_by_ns_) return false;
   return fail(Code::remote_error, "rank {} has failed, or was aborted, while others used its memory", failed);
+}
+
+// ---- Kernels
+
+void NodeBoard::note_kernels_left() { store(words(rank_).kernels_left, uint32_t{1}); }
+
+bool NodeBoard::kernels_of_peers_left() const {
+  for (int rank = 0; rank < ranks_; ++rank) {
+    const RankWords& peer = words(rank);
+    const int32_t pid = load(peer.pid);
+    if (rank != rank_ && pid != 0 && !load(peer.kernels_left) && process_runs(pid)) return false;
+  }
+  return true;
 }
 
 // ---- Flags

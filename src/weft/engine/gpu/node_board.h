@@ -1,10 +1,11 @@
-// NodeBoard: words in pinned memory that the CPUs and streams of a communicator's ranks on one node reach.
-// They say what each rank has called, and whether it has failed. They also hold the flags of copies on
-// callers' streams (copy_path.h). The node's lowest rank makes the memory, and every process maps it as long
-// as one of its ranks needs it. So a rank that has left takes nothing from the others. Ranks are those of
-// the communicator; those of other nodes write nothing.
+// NodeBoard: words in pinned memory that all ranks of a communicator on one node reach, their CPUs and their
+// streams. They say what each rank has called, whether it has failed, and whether its kernels have left. The
+// flags of copies on callers' streams (copy_path.h) stand there, too. The node's lowest rank makes the
+// memory, and every process maps it as long as one of its ranks needs it. So a rank that has left takes
+// nothing from the others. Ranks are those of the communicator; those of other nodes write nothing.
 //
-// Thread safety: the memory is shared by ranks. A NodeBoard is under its context's lock.
+// Thread safety: the memory is shared by ranks. A NodeBoard is under its context's lock, except where it says
+// otherwise.
 #pragma once
 
 #include <cstddef>
@@ -75,6 +76,13 @@ class NodeBoard {
   /// Whether no other rank has done so. False: one has, and its report may still say why. Errors:
   /// remote_error, after a second without a report.
   Result<bool> peers_are_well();
+
+  // ---- Kernels that use memory of other ranks; from any thread
+
+  /// No kernel of this rank uses memory of another rank any more. The board's end says so, too.
+  void note_kernels_left();
+  /// Whether that is so of every other rank of the node, or its process has ended.
+  bool kernels_of_peers_left() const;
 
   // ---- Flags, whose values only grow (modulo 2^32)
 

@@ -7,6 +7,7 @@
 namespace weft::engine {
 namespace {
 
+constexpr uint64_t kLeastBytes = 1 << 20;  // of a block that shares its allocation with no other
 constexpr uint32_t kSlotBytes = 256 << 10, kSlotBytesOfCaptures = 32 << 10;
 
 uint64_t control_bytes(int ranks, uint32_t set) {
@@ -42,29 +43,44 @@ uint64_t PlanMemory::begin_of(uint32_t set) const {
   return set == 0 ? 0 : bytes(0) + (set - 1) * bytes(1);
 }
 
-PlanMemory::PlanMemory(DeviceExecutor& executor, int rank, int ranks)
-    : executor_(executor), rank_(rank), ranks_(ranks), of_rank_(static_cast<size_t>(ranks)) {}
+PlanMemory::PlanMemory(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board, int rank, int ranks,
+                       uint32_t captures)
+    : executor_(executor),
+      rank_(rank),
+      ranks_(ranks),
+      captures_(captures),
+      of_rank_(static_cast<size_t>(ranks)),
+      memory_{&executor.device(), std::move(board), {}, {}, {}} {}
 
-Result<std::unique_ptr<PlanMemory>> PlanMemory::create(DeviceExecutor& executor, int rank, int ranks) {
-  std::unique_ptr<PlanMemory> memory(new PlanMemory(executor, rank, ranks));
-  auto own = executor.device_blocks().take(memory->begin_of(kCaptures + 1) + 2 * kStagingBytes);
+Result<std::unique_ptr<PlanMemory>> PlanMemory::create(DeviceExecutor& executor,
+                                                       std::shared_ptr<NodeBoard> board, int rank, int ranks,
+                                                       uint32_t captures) {
+  std::unique_ptr<PlanMemory> memory(new PlanMemory(executor, std::move(board), rank, ranks, captures));
+  auto own = memory->take_more(memory->begin_of(captures + 1) + 2 * kStagingBytes);
   if (!own) return own.status();
-  memory->own_ = *own;
+  memory->own_ = own->data;
   memory->of_rank_[static_cast<size_t>(rank)] = own->data;
-  for (uint32_t set = 0; set <= kCaptures; ++set)
+  for (uint32_t set = 0; set <= captures; ++set)
     WEFT_TRY(clear(executor, own->data + memory->begin_of(set), control_bytes(ranks, set)));
   return memory;
 }
 
-// What was offered stays for ever. A peer's kernel may read and write it after this rank has left, and after
-// this rank's context has: no rank waits for the end of its peers' kernels.
 PlanMemory::~PlanMemory() {
-  if (outlives_) (void)new auto(std::move(mappings_));
-  else if (!offered_) executor_.device_blocks().give(own_);
+  if (offered_) {
+    give_back_unused(std::move(memory_));
+  } else {
+    for (const cuda::Block& block : memory_.blocks) executor_.device_blocks().give(block);
+  }
+}
+
+Result<cuda::Block> PlanMemory::take_more(uint64_t bytes) {
+  auto block = executor_.device_blocks().take(std::max(bytes, kLeastBytes));
+  if (block) memory_.blocks.push_back(*block);
+  return block;
 }
 
 Result<cuda::SharedMemory> PlanMemory::offer() {
-  auto own = executor_.exporter().describe(own_.data, sizeof(cuda::PlanControl), true);
+  auto own = executor_.exporter().describe(own_, sizeof(cuda::PlanControl), true);
   offered_ = own.ok();
   return own;
 }
@@ -75,7 +91,7 @@ Status PlanMemory::reach(int rank, const cuda::SharedMemory& offered) {
   const Status why = reached && !reached->address ? reached->why : reached.status();
   WEFT_TRY(why.in(fmt::format("rank {}", rank)));
   of_rank_[static_cast<size_t>(rank)] = reached->address;
-  if (reached->mapping) mappings_.push_back(reached->mapping);
+  if (reached->mapping) memory_.mappings.push_back(reached->mapping);
   return {};
 }
 
@@ -86,7 +102,7 @@ cuda::PlanPeer PlanMemory::peer(int rank, uint32_t set) const {
 }
 
 std::byte* PlanMemory::staging(int space) const {
-  return own_.data + begin_of(kCaptures + 1) + static_cast<uint64_t>(space) * kStagingBytes;
+  return own_ + begin_of(captures_ + 1) + static_cast<uint64_t>(space) * kStagingBytes;
 }
 
 }  // namespace weft::engine

@@ -3,27 +3,35 @@
 // scratch and epochs, so that kernels of different sets run in any order. Set 0 is for the communicator's
 // calls. Each capture of a CUDA graph has one more, as long as there are some.
 //
+// At its end the memory is given back when no rank's kernels use it any more (offered_memory.h).
+//
 // Thread safety: under the context's lock, and inside a cuda::Scope of its device.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "device/cuda/plan_program.h"
 #include "engine/gpu/device_executor.h"
+#include "engine/gpu/offered_memory.h"
 
 namespace weft::engine {
 
 class PlanMemory {
  public:
-  static constexpr uint32_t kCaptures = 16;           // sets beside set 0
+  static constexpr uint32_t kMostCaptures = 16;       // sets beside set 0
   static constexpr uint64_t kStagingBytes = 2 << 20;  // of an input or output
 
-  /// Of rank `rank` of `ranks`. Errors: out_of_memory, unhandled_cuda_error.
-  static Result<std::unique_ptr<PlanMemory>> create(DeviceExecutor& executor, int rank, int ranks);
+  /// Of rank `rank` of `ranks`, with sets for so many captures; the same number on all ranks. Errors:
+  /// out_of_memory, unhandled_cuda_error.
+  static Result<std::unique_ptr<PlanMemory>> create(DeviceExecutor& executor,
+                                                    std::shared_ptr<NodeBoard> board, int rank, int ranks,
+                                                    uint32_t captures);
   ~PlanMemory();
   PlanMemory(const PlanMemory&) = delete;
   PlanMemory& operator=(const PlanMemory&) = delete;
@@ -37,8 +45,13 @@ class PlanMemory {
   Status reach(int rank, const cuda::SharedMemory& offered);
   /// No rank will launch a kernel: the memory can be used again.
   void withdraw() { offered_ = false; }
-  /// A kernel may still run when this has ended: everything stays for ever.
-  void outlive() { outlives_ = true; }
+  uint32_t captures() const { return captures_; }
+  /// At least `bytes` bytes more, which peers may reach: they stay as long as the rest.
+  Result<cuda::Block> take_more(uint64_t bytes);
+  /// A kernel is under way when its path ends: OfferedMemory::under_way.
+  void outlast(std::function<bool()> has_left) { memory_.under_way.push_back(std::move(has_left)); }
+  /// A graph may launch kernels when this has ended: the own memory stays for ever.
+  void outlive() { memory_.in_graphs = true; }
 
   /// A set of a rank, as kernels of this rank reach it; nothing of a rank that reach() was not told of.
   cuda::PlanPeer peer(int rank, uint32_t set) const;
@@ -46,16 +59,17 @@ class PlanMemory {
   std::byte* staging(int space) const;
 
  private:
-  PlanMemory(DeviceExecutor& executor, int rank, int ranks);
+  PlanMemory(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board, int rank, int ranks,
+             uint32_t captures);
   uint64_t begin_of(uint32_t set) const;
 
   DeviceExecutor& executor_;
   const int rank_, ranks_;
-  cuda::Block own_;
+  const uint32_t captures_;
+  std::byte* own_ = nullptr;  // in the first block of memory_
   std::vector<std::byte*> of_rank_;
-  std::vector<std::shared_ptr<cuda::Importer::Mapping>> mappings_;
+  OfferedMemory memory_;
   bool offered_ = false;  // kernels of peers may write here
-  bool outlives_ = false;
 };
 
 }  // namespace weft::engine

@@ -48,7 +48,9 @@ Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, std
     return fail(Code::unsupported, "a plan kernel serves at most {} ranks", cuda::kPlanRanks);
   WEFT_TRY(
       executor.device().why_no_memory_operations().in("a plan kernel waits in its stream for its peers"));
-  auto memory = PlanMemory::create(executor, rank, ranks);
+  // Captured calls go step by step on several nodes.
+  const uint32_t captures = layout.nodes() == 1 ? PlanMemory::kMostCaptures : 0;
+  auto memory = PlanMemory::create(executor, board, rank, ranks, captures);
   if (!memory) return memory.status();
   auto path =
       create(executor, std::move(board), rank, reach_of(layout, 0, false, message_bytes), memory.take(), 0);
@@ -76,13 +78,19 @@ Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, std
   return path;
 }
 
-// A kernel that has yet to leave reads its words and writes to the peers: all of that stays then.
+// A kernel that has yet to leave reads its words and the proxy's, which stay for ever then.
 PlanPath::~PlanPath() {
   const cuda::Scope scope(executor_.device());
   if (last_) (void)(*cuda::driver())->event_destroy(last_);
-  for (const cuda::Block& staging : staging_) executor_.device_blocks().retire(staging);
   if (!words_) return;
-  if (ended() < std::max(launched_, begun())) outlive();
+  const auto has_left = [host = host_, launched = launched_] {
+    return acquire(host->ended) >= std::max(launched, acquire(host->begun));
+  };
+  if (!has_left()) {
+    memory_->outlast(has_left);
+    if (proxy_) proxy_->outlive();
+    return;
+  }
   if (outlives_) return;
   std::memset(static_cast<void*>(host_), 0, sizeof *host_);
   executor_.device().give_flags(words_);
@@ -293,9 +301,9 @@ Result<std::byte*> PlanPath::staging_for(int space, uint64_t bytes) {
   if (!one_process_) return memory_->staging(space);
   cuda::Block& block = staging_[space];
   if (block.data && uint64_t{1} << block.size_class >= bytes) return block.data;
-  auto larger = executor_.device_blocks().take(bytes);
+  auto larger = memory_->take_more(bytes);
   if (!larger) return larger.status();
-  executor_.device_blocks().retire(std::exchange(block, *larger));
+  block = *larger;
   return block.data;
 }
 
@@ -318,7 +326,7 @@ Status PlanPath::launch(const StreamCall& stream_call, const Kernel& kernel) {
 // ---- Graphs
 
 Result<std::shared_ptr<StreamPath>> PlanPath::for_capture(uint32_t number) {
-  if (proxy_ || number > PlanMemory::kCaptures) return std::shared_ptr<StreamPath>();
+  if (number > memory_->captures()) return std::shared_ptr<StreamPath>();
   auto path = create(executor_, board_, rank_,
                      reach_of(reach_.layout, reach_.blocks, one_process_, 0, number), memory_, number);
   if (!path) return path.status();

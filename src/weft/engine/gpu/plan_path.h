@@ -4,27 +4,27 @@
 // has ended, or has waited too long.
 //
 // Short calls go through slots of the control memory, and touch no buffer of another rank. Longer ones
-// expose buffers (plan_choice.h): a kernel sends the addresses of its buffers to its peers' kernels. All
-// ranks reach a buffer if they are of one process, and share a device or the buffer is from cuMemAlloc. A
-// buffer that peers do not reach is staged: copied, on the caller's stream, to memory that they reach. Its
-// owner sends the staging's address in place of the buffer's, so peers need not know. Ranks of several
-// processes reach the staging in the control memory, which bounds what they expose.
+// expose buffers (plan_choice.h): a kernel tells its peers' kernels where its buffers are. Ranks of one
+// process reach a buffer if they share a device, or if the buffer is from cuMemAlloc. A buffer that peers do
+// not reach is staged: copied, on the caller's stream, to memory that they reach. Its owner alone knows, and
+// tells the staging's address in place of the buffer's. Ranks of several processes reach the staging in the
+// control memory, which bounds what they expose.
 //
-// A communicator has one if all of these hold: every rank asks for it (WEFT_CUDA_KERNEL); all reach the
-// memory of their node's ranks; ranks that share a device are threads of one process; streams may wait on
-// the device; the device has room for the kernels of all its ranks at once. Calls that it does not serve go
-// step by step.
+// A communicator has one if all of this holds. Calls that it does not serve go step by step.
+//   Every rank asks for it (WEFT_CUDA_KERNEL), and reaches the memory of its node's ranks.
+//   Ranks that share a device are threads of one process.
+//   Streams may wait on the device, which has room for the kernels of all of them at once.
 //
-// On several nodes the kernels of a node wait for each other as above, and for what comes from other nodes
-// they wait for the rank's proxy (proxy.h).
+// On several nodes the kernels of a node wait for each other as above. For what comes from other nodes they
+// wait for the rank's proxy (proxy.h).
 //
 // On one node a captured call is a kernel of the graph and nothing else. Each capture has a path of its own
 // with a set of control memory. So its launches match those of peers, whatever other calls do. No CPU learns
 // of a launch.
 //
-// A rank that has failed writes that on the node's board. Peers whose operations end later fail too, because
-// they may have read what the rank has overwritten since. A kernel that has begun may use memory of peers
-// until it has left.
+// A rank that has failed notes it on the node's board. Peers whose operations end later fail too, since they
+// may have read what the rank has overwritten. A kernel that has begun may use memory of peers until it
+// has left.
 //
 // Thread safety: under the context's lock, and inside a cuda::Scope of its device.
 #pragma once
@@ -140,8 +140,8 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   KernelReach reach_;
   std::unique_ptr<Proxy> proxy_;                   // null: all ranks are on one node
   bool one_process_ = false, one_device_ = false;  // all ranks of a node are of
-  cuda::Block staging_[2];                         // of input and output, in one process
-  bool outlives_ = false;                          // a kernel may still run
+  cuda::Block staging_[2];                         // of input and output, in one process, of memory_
+  bool outlives_ = false;                          // a graph may launch kernels later
   bool copies_last_ = false;                       // behind the last kernel, from a staging
   uint64_t launched_ = 0;                          // epochs
   size_t lingering_ = 0;                           // operations that are over before their kernels were
