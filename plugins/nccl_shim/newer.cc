@@ -49,13 +49,15 @@ WEFT_NCCL_ALIAS(WaitSignal)
 
 // ---- Communicators
 
+constexpr const char* kNoSuspending = "no suspending: scratch is the job's, and a communicator keeps little";
+
 Result_t pncclCommSuspend(Comm_t comm, int flags) {
-  return of_comm("ncclCommSuspend", "no suspending", &Functions::CommSuspend, comm, flags);
+  return of_comm("ncclCommSuspend", kNoSuspending, &Functions::CommSuspend, comm, flags);
 }
 WEFT_NCCL_ALIAS(CommSuspend)
 
 Result_t pncclCommResume(Comm_t comm) {
-  return of_comm("ncclCommResume", "no suspending", &Functions::CommResume, comm);
+  return of_comm("ncclCommResume", kNoSuspending, &Functions::CommResume, comm);
 }
 WEFT_NCCL_ALIAS(CommResume)
 
