@@ -94,6 +94,33 @@ TEST_P(Windows, CountASignalOnlyAfterAllPutsBeforeIt) {
   });
 }
 
+// In a group a signal leaves together with the put before it, and overtakes that one's data. A count at the
+// signal's arrival would be too early. That of a put to oneself was.
+TEST_P(Windows, CountASignalThatOvertakesItsPutWhenThePutIsThere) {
+  run_ranks(GetParam(), [](Rank& me) {
+    constexpr size_t kBytes = 8 << 20;
+    const int to = (me.rank + 1) % me.size, from = (me.rank + me.size - 1) % me.size;
+    Opened own;
+    open(own, kBytes, me);
+    weftStream_t stream;
+    WEFT_OK(weftStreamCreate(&stream));
+    for (int round = 1; round <= 5; ++round) {
+      const std::vector<std::byte> source(kBytes, static_cast<std::byte>(16 * round + me.rank));
+      WEFT_OK(weftGroupStart());
+      WEFT_OK(put(source.data(), kBytes, to, own.window, 0, me, stream, WEFT_SIGNAL_NONE));
+      WEFT_OK(weftSignal(to, 0, 0, 0, me.comm, stream));
+      WEFT_OK(weftGroupEnd());
+      WEFT_OK(wait_for(from, 1, me));
+      ASSERT_EQ(own.memory.back(), static_cast<std::byte>(16 * round + from)) << round;
+      WEFT_OK(weftStreamSynchronize(stream));
+      int all = 1;  // have looked at their windows
+      WEFT_OK(weftAllReduce(&all, &all, 1, weftInt32, weftSum, me.comm, nullptr));
+    }
+    WEFT_OK(weftStreamDestroy(stream));
+    close(own, me);
+  });
+}
+
 // Over and over into the same place: each round is ordered by a signal back.
 TEST_P(Windows, CarryAPingPong) {
   run_ranks(GetParam(), [](Rank& me) {

@@ -35,7 +35,7 @@ struct OneSided {
   SignalName signal;
   // Of its receiver: what the announcement said.
   uint32_t number = 0;    // of the operation
-  uint32_t sequence = 0;  // among the puts of its sender
+  uint32_t sequence = 0;  // among the puts of its sender; of a put to oneself, too
   // Of a wait.
   std::vector<AwaitedSignals> awaited;
 };

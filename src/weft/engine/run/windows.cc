@@ -101,8 +101,16 @@ std::shared_ptr<const OneSided> Windows::claimed(const Call& call) {
 
 // ---- Operations
 
-void Windows::began(Operation& op) const {
-  if (op.call.purpose != Purpose::wait) return;
+void Windows::began(Operation& op) {
+  if (op.call.purpose == Purpose::wait) return look_for_signals(op);
+  if (op.call.purpose != Purpose::put || !is_to_oneself(comm_, op.call)) return;
+  auto numbered = std::make_shared<OneSided>(*op.call.one_sided);
+  numbered->sequence = signals_.next_to(op.call.root);
+  signals_.announced(op.call.root);
+  op.call.one_sided = std::move(numbered);
+}
+
+void Windows::look_for_signals(Operation& op) const {
   const std::vector<AwaitedSignals>& awaited = op.call.one_sided->awaited;
   for (size_t i = 0; i < awaited.size(); ++i)
     if (signals_.have_come(awaited[i])) op.progress.arrived[notification_of(op.tables->plan, i)] = 1;
@@ -111,20 +119,15 @@ void Windows::began(Operation& op) const {
 void Windows::ended(const Operation& op) {
   const Call& call = op.call;
   if (call.purpose != Purpose::put || call.collective == plan::Collective::send) return;
-  uint32_t sequence = call.one_sided->sequence;
-  if (is_to_oneself(comm_, call)) {  // it is announced to nobody
-    sequence = signals_.next_to(call.root);
-    signals_.announced(call.root);
-  }
   const OneSided& put = *call.one_sided;
-  if (signals_.ended(call.root, sequence, put.signals ? std::optional(put.signal) : std::nullopt))
+  if (signals_.ended(call.root, put.sequence, put.signals ? std::optional(put.signal) : std::nullopt))
     tell_waiting();
 }
 
 void Windows::tell_waiting() {
   for (Operation* op : comm_.operations().unfinished()) {
     if (op->call.purpose != Purpose::wait || !op->started) continue;
-    began(*op);
+    look_for_signals(*op);
     op->progress.may_move = true;
   }
 }

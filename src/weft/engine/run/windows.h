@@ -50,8 +50,9 @@ class Windows {
 
   // ---- Operations
 
-  /// A wait begins: signals may be there already.
-  void began(Operation& op) const;
+  /// An operation begins. Of a wait, signals may be there already. A put to oneself, which is announced to
+  /// nobody, takes its place among the puts now.
+  void began(Operation& op);
   /// Either end of a put, or a wait, has ended well.
   void ended(const Operation& op) WEFT_REQUIRES(context_lock);
   /// Whom a wait has not heard of: "rank 1 has sent 2 of 3 signals"; "" if of all.
@@ -74,6 +75,7 @@ class Windows {
     PutAnnouncement what;
   };
   Status begin(const Noted& noted) WEFT_REQUIRES(context_lock);
+  void look_for_signals(Operation& op) const;
   void tell_waiting() WEFT_REQUIRES(context_lock);
 
   Communicator& comm_;
