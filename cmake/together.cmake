@@ -10,9 +10,11 @@ set(WEFT_ALONE tests/api/allocation_test.cc tests/loom/engine/allocation_test.cc
   src/loom/device/cuda/ src/loom/program/partition_interleaved.cc src/loom/program/verify_steps.cc src/loom/text/bpe.cc
   src/loom/train/kernel_rates.cc src/loom/train/trace.cc)
 list(JOIN WEFT_ALONE "|" WEFT_ALONE)
+set(WEFT_JOINED "^(src|tools)/|^tests/(fabric/provider|fuzz/weft|fuzz/loom)/|_test[.]cc$")
 
-# compile_together(target): for the directory that adds the target, when it has all its sources. What tests share is compiled
-# alone, and so are files with flags of their own. Where the target's UNITY_BUILD_MODE is GROUP, files of one folder are together.
+# compile_together(target): for the directory that adds the target, when it has all its sources. What tests share is in no folder
+# of WEFT_JOINED and compiled alone, and so are files with flags of their own. Where the target's UNITY_BUILD_MODE is GROUP, files
+# of one folder are together.
 function(compile_together target)
   if(NOT WEFT_TOGETHER)
     return()
@@ -23,7 +25,7 @@ function(compile_together target)
   foreach(source ${sources})
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${folder} NORMALIZE OUTPUT_VARIABLE path)
     cmake_path(RELATIVE_PATH path BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE name)
-    if(name MATCHES "^(${WEFT_ALONE})" OR NOT name MATCHES "^src/|_test[.]cc$")
+    if(name MATCHES "^(${WEFT_ALONE})" OR NOT name MATCHES "${WEFT_JOINED}")
       set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
       continue()
     endif()
