@@ -87,9 +87,9 @@ class Ceilings {
     for (const auto& [name, in, out] :
          {std::tuple("qkv", c, 3 * c), {"projection", c, c}, {"up", c, 4 * c}, {"down", 4 * c, c}})
       LOOM_TRY(linear(name, rows, in, out, true));
-    LOOM_TRY(head(model::kHeadRows));
+    LOOM_TRY(head(rows));
     sum_ = nullptr;
-    LOOM_TRY(head(8192));  // larger pieces read and write the gradient of the embedding less often
+    LOOM_TRY(head(model::kHeadRows));  // each piece of rows reads and writes the gradient of the embedding
     print_sum("all products of a step", products);
     Sum attention;
     sum_ = &attention;
@@ -203,7 +203,8 @@ class Ceilings {
   /// The logits and their derivatives, of so many rows at once.
   Status head(int64_t most) {
     const int64_t all = o_.batch * o_.tokens, rows = std::min(most, all), c = o_.width, v = o_.vocabulary;
-    const auto arrays = this->arrays<5>({rows * c, v * c, floats(rows * v), rows * c, floats(v * c)});
+    const auto arrays =
+        this->arrays<5>({rows * c, v * c, rows * ops::padded_logits(v), rows * c, floats(v * c)});
     LOOM_TRY(arrays.status());
     T *const x = (*arrays)[0], *const w = (*arrays)[1], *const logits = (*arrays)[2],
              *const dx = (*arrays)[3], *const gradient = (*arrays)[4];

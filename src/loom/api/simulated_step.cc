@@ -4,6 +4,7 @@
 
 #include "engine/tier.h"
 #include "program/generate.h"
+#include "train/gpu_memory.h"
 #include "train/machine.h"
 
 namespace loom {
@@ -36,21 +37,41 @@ DeviceMemory device_memory(const program::Job& job, const std::vector<program::M
   return device;
 }
 
+/// The job's programs and their memory.
+Status take_job(const program::Job& job, const Cluster& cluster, SimulatedStep& step) {
+  step.job = job;
+  Result<std::vector<program::Program>> programs = program::make_programs(step.job);
+  LOOM_TRY(programs.status());
+  step.programs = programs.take();
+  step.memory.clear();
+  for (const program::Program& program : step.programs) step.memory.push_back(program::plan_memory(program));
+  step.device = device_memory(step.job, step.memory, step.machine, cluster);
+  return {};
+}
+
+/// A device with a memory of its own is a GPU.
+bool has_gpus(const Cluster& cluster) { return cluster.compute.memory_bytes > 0; }
+
+/// As training on GPUs does, whose memory holds the job.
+Status take_head_rows(const Cluster& cluster, SimulatedStep& step) {
+  if (!has_gpus(cluster) || !step.device.fits()) return {};
+  const Result<program::Job> larger = train::with_more_head_rows(
+      step.job, static_cast<int64_t>(step.device.device_bytes - step.device.scores_bytes));
+  LOOM_TRY(larger.status());
+  return larger->table == step.job.table ? Status() : take_job(*larger, cluster, step);
+}
+
 }  // namespace
 
 Result<SimulatedStep> lay_out_step(const train::Config& config, const StepBasis& basis) {
   SimulatedStep step;
-  Result<program::Job> job =
-      train::job_of(config, basis.spec, basis.cluster.ranks, engine::measures_of(basis.profiles));
+  const Result<program::Job> job =
+      train::job_of(config, basis.spec, basis.cluster.ranks, engine::measures_of(basis.profiles),
+                    has_gpus(basis.cluster) ? train::kGpuTable : model::TableTraits());
   LOOM_TRY(job.status());
-  step.job = job.take();
-  Result<std::vector<program::Program>> programs = program::make_programs(step.job);
-  LOOM_TRY(programs.status());
-  step.programs = programs.take();
-  for (const program::Program& program : step.programs) step.memory.push_back(program::plan_memory(program));
   step.machine =
-      machine_of(basis.cluster, basis.assumptions, basis.product_flops, step.job.precision, step.unplanned);
-  step.device = device_memory(step.job, step.memory, step.machine, basis.cluster);
+      machine_of(basis.cluster, basis.assumptions, basis.product_flops, job->precision, step.unplanned);
+  LOOM_TRY(take_job(*job, basis.cluster, step));
   return step;
 }
 
@@ -64,6 +85,7 @@ Status forecast_step(const train::Config& config, const StepBasis& basis, Simula
        {&machine.device.fused_flops, &machine.device.batched_flops, &machine.device.pass_bandwidth})
     *rate *= basis.disturbance.computing;
   if (step.job.offload) LOOM_TRY(take_tier(config, basis.cluster, machine));
+  LOOM_TRY(take_head_rows(basis.cluster, step));
   step.forecast = program::simulate(step.job, step.programs, machine);
   return {};
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/round.h"
 
 namespace loom::device {
 
@@ -51,7 +52,7 @@ Status Transfer::download(const void* from, int64_t bytes, const Sink& sink) {
     const std::span all(static_cast<const std::byte*>(from), static_cast<size_t>(bytes));
     return bytes == 0 ? Status() : sink(0, all);
   }
-  const int64_t pieces = (bytes + most - 1) / most;
+  const int64_t pieces = ceil_div(bytes, most);
   const auto length = [&](int64_t piece) { return std::min(most, bytes - piece * most); };
   for (int64_t piece = 0; piece <= pieces; ++piece) {
     if (piece < pieces) {  // while the sink has the one before

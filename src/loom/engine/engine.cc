@@ -51,8 +51,10 @@ Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Gr
   Result<std::unique_ptr<RankDevice>> device = RankDevice::create(where, job.strict);
   if (where.gpu >= 0) LOOM_TRY(groups.agree(device.status()));
   LOOM_TRY(device.status());
+  program::Job there = job;
+  there.table.of_gpu = where.gpu >= 0;
   return program::with_type(job.precision, [&]<typename T>(T) -> Result<std::unique_ptr<Engine>> {
-    auto executor = std::make_unique<Executor<T>>(job, groups, device.take());
+    auto executor = std::make_unique<Executor<T>>(there, groups, device.take());
     LOOM_TRY(executor->prepare(tier_folder));
     return std::unique_ptr<Engine>(std::move(executor));
   });

@@ -83,11 +83,11 @@ using StandIn = std::function<void(const program::Instruction&)>;
 
 class Engine {
  public:
-  /// Plans memory and allocates all of it. `groups` must outlive the engine, and have the same GPU. What the
-  /// job offloads goes to a file in `tier_folder` ("": TMPDIR, or /var/tmp), or of a GPU to pinned memory.
-  /// Errors: invalid_argument (the job, or a job of other groups, or a tier that is memory itself),
-  /// out_of_memory, communication_error, disk_full, not_found; unsupported (no driver, cuBLASLt or kernels
-  /// for that GPU).
+  /// Plans memory and allocates all of it. The traits of its table of operators are the device's, whatever
+  /// the job says. `groups` must outlive the engine, and have the same GPU. What the job offloads goes to a
+  /// file in `tier_folder` ("": TMPDIR, or /var/tmp), or of a GPU to pinned memory. Errors: invalid_argument
+  /// (the job, or a job of other groups, or a tier that is memory itself), out_of_memory,
+  /// communication_error, disk_full, not_found; unsupported (no driver, cuBLASLt or kernels for that GPU).
   static Result<std::unique_ptr<Engine>> create(const program::Job& job, const Groups& groups,
                                                 const Where& where, const std::string& tier_folder = "");
   virtual ~Engine() = default;

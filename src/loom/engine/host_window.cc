@@ -4,13 +4,15 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/round.h"
+
 namespace loom::engine {
 
 Status HostWindow::open(RankDevice& device, std::span<const Part> parts) {
   device_ = &device;
   if (!device.on_gpu()) return {};
   constexpr int64_t kAlign = device::kMemoryAlignment;
-  const auto aligned = [](int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; };
+  const auto aligned = [](int64_t bytes) { return round_up(bytes, kAlign); };
   int64_t bytes = 0;
   for (const Part& part : parts) bytes += aligned(part.bytes);
   Result<device::Memory> memory = device.device().allocate_pinned(bytes);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/round.h"
 #include "model/objectives/objective.h"
 #include "model/sequence_parallel.h"
 
@@ -36,7 +37,7 @@ BatchLayout::BatchLayout(const ModelSpec& spec, const RecipeSizes& sizes, bool f
   const auto take = [&](int64_t elements) {
     constexpr int64_t kAlign = 64;
     const int64_t at = bytes_;
-    bytes_ += (elements * static_cast<int64_t>(sizeof(int32_t)) + kAlign - 1) / kAlign * kAlign;
+    bytes_ += round_up(elements * static_cast<int64_t>(sizeof(int32_t)), kAlign);
     return at;
   };
   if (spec.padding >= 0) take(sizes.batch);

@@ -133,27 +133,40 @@ struct Recipe {
   int64_t kept_bytes = 0;       // of exchanged arrays that forward leaves for backward
 };
 
+/// Rows whose logits one rank has at a time, where nothing else is asked for: the largest buffer of small
+/// models.
+constexpr int64_t kHeadRows = 512;
+
+/// What recipes depend on of the table of operators that runs them: of the CPU's as it is here.
+struct TableTraits {
+  /// Rows whose logits one rank has at a time; T tensor ranks have T times as many, of a part of the columns.
+  /// Each piece of rows reads and writes the whole gradient of the head's matrix.
+  int64_t head_rows = kHeadRows;
+  /// A GPU's table has logits of the type of activations, and not of that of sums.
+  bool of_gpu = false;
+
+  bool operator==(const TableTraits&) const = default;
+};
+
 /// What recipes depend on besides the spec.
 struct RecipeSizes {
   Share share;
   int64_t batch = 0, tokens = 0;
   int64_t targets = 0;  // of a sequence, at most, that a masked model's head computes; 0: all may have one
   int64_t element_bytes = 4;  // of activations
-  int64_t sum_bytes = 4;      // of statistics and logits
+  int64_t sum_bytes = 4;      // of statistics, and of a CPU's logits
+  TableTraits table = {};
   int64_t rows() const { return batch * tokens; }
 };
 template <typename T>
 RecipeSizes sizes_for(const Share& share, int64_t batch, int64_t tokens, int64_t targets = 0) {
-  return {share, batch, tokens, targets, sizeof(T), sizeof(acc_t<T>)};
+  return {share, batch, tokens, targets, sizeof(T), sizeof(acc_t<T>), {}};
 }
 
 /// What a head's pass is for: forward, loss and backward at once; losses alone; logits of one row.
 enum class HeadPass { loss, evaluation, logits };
 /// R: rows that a head puts together before it computes them (batch_arrays.h); 0 where it computes all.
 int64_t picked_rows(const ModelSpec& spec, const RecipeSizes& sizes, HeadPass pass);
-
-/// Rows whose logits one rank has at a time: the largest buffer of small models.
-constexpr int64_t kHeadRows = 512;
 
 Recipe embedding_recipe(const ModelSpec& spec, const RecipeSizes& sizes);
 Recipe block_recipe(const ModelSpec& spec, const RecipeSizes& sizes);

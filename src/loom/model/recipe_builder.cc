@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "base/round.h"
+
 namespace loom::model {
 
 bool makes_gradient(Kernel kernel) {
@@ -101,7 +103,7 @@ int RecipeBuilder::leave(int summand, const char* name, int64_t own_elements) {
 
 void RecipeBuilder::place(std::vector<Life>& lives) {
   constexpr int64_t kAlign = 64;
-  const auto aligned = [](int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; };
+  const auto aligned = [](int64_t bytes) { return round_up(bytes, kAlign); };
   std::vector<size_t> order(recipe_.arrays.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),

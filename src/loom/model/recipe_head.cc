@@ -12,6 +12,7 @@
 // "Megatron-LM", 2019).
 //
 // A head of classes has no vocabulary to divide, and few rows: every rank computes all of them.
+#include "base/round.h"
 #include "model/objectives/objective.h"
 #include "model/recipe_builder.h"
 
@@ -107,10 +108,11 @@ class Head : RecipeBuilder {
   /// The derivative with respect to `x`, of all rows: a summand where the vocabulary is divided.
   int logits(int x) {
     const bool learns = pass_ == HeadPass::loss;
-    const int64_t most = std::min(rows_, kHeadRows * (splits_ ? share_.degree : 1));
+    const int64_t most = std::min(rows_, sizes_.table.head_rows * (splits_ ? share_.degree : 1));
     const int64_t columns = splits_ ? share_.vocabulary.count : spec_.outputs();
     const int64_t widest = splits_ ? largest_.vocabulary.count : spec_.outputs();
-    const int made = sums("logits", most * widest);
+    const int made = sizes_.table.of_gpu ? values("logits", most * ops::padded_logits(widest))
+                                         : sums("logits", most * widest);
     const int target = picks_ ? given(Given::picked_targets, "picked targets") : targets_;
     const int d = learns ? values("summand", rows_ * width()) : -1;
     for (int64_t first = 0; first < rows_; first += most) {
@@ -189,7 +191,7 @@ int64_t picked_rows(const ModelSpec& spec, const RecipeSizes& sizes, HeadPass pa
       pass == HeadPass::logits ? 1 : sizes.batch * objective.rows_of_sequence(sizes.tokens, sizes.targets);
   // Every rank has as many places, so some may stay empty.
   const int64_t grain = !objective.predicts_classes && sizes.share.divides_rows ? sizes.share.degree : 1;
-  return (rows + grain - 1) / grain * grain;
+  return round_up(rows, grain);
 }
 
 Recipe head_recipe(const ModelSpec& spec, const RecipeSizes& sizes, HeadPass pass) {
@@ -206,7 +208,7 @@ Recipes::Recipes(const ModelSpec& spec, const RecipeSizes& sizes)
 BufferSizes buffer_sizes(const ModelSpec& spec, const RecipeSizes& sizes, const Recipes& recipes) {
   BufferSizes bytes;
   const int64_t own = own_rows(sizes.share, sizes.rows());
-  bytes.activation = (own * spec.width * sizes.element_bytes + 63) / 64 * 64;
+  bytes.activation = round_up(own * spec.width * sizes.element_bytes, 64);
   bytes.saved = recipes.block.saved_bytes;
   bytes.kept = recipes.block.kept_bytes;
   bytes.embedding_workspace = recipes.embedding.workspace_bytes;

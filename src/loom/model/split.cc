@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/round.h"
+
 namespace loom::model {
 namespace {
 
@@ -121,7 +123,7 @@ Unit held_by(TensorRank tensor, const Unit& whole) {
     if (is_cut(parameter))
       parameter.shape[static_cast<size_t>(cut_of(parameter).axis)] =
           static_cast<uint64_t>(sides.blocks * sides.held);
-    unit.elements += (room + Unit::kAlign - 1) / Unit::kAlign * Unit::kAlign;
+    unit.elements += round_up(room, Unit::kAlign);
   }
   return unit;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/round.h"
 #include "model/names.h"
 #include "model/objectives/objective.h"
 #include "ops/operators.h"
@@ -34,7 +35,7 @@ class Builder {
     parameter.undivided = unit_.kind == UnitKind::head && spec_.objective().predicts_classes;
     parameter.offset = unit_.elements;
     parameter.sources = std::move(sources);
-    unit_.elements += (parameter.elements() + Unit::kAlign - 1) / Unit::kAlign * Unit::kAlign;
+    unit_.elements += round_up(parameter.elements(), Unit::kAlign);
     unit_.parameters.push_back(std::move(parameter));
     return *this;
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/fp16.h"
+#include "base/round.h"
 #include "base/workers.h"
 #include "ops/operators.h"
 
@@ -42,7 +43,6 @@ constexpr int64_t kPiece = 16384;
 
 inline int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// body(begin, end, worker) over [0, n) in pieces of `piece`.
 template <typename F>

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "base/fp16.h"
+#include "base/round.h"
 #include "base/workers.h"
 #include "device/operator.h"
 #include "ops/optimizer.h"
@@ -39,6 +40,9 @@ struct VocabularyRange {
   int64_t count = 0;
   bool has(int32_t token) const { return token >= first && token < first + count; }
 };
+
+/// Elements from row to row of a GPU's logits, at most: whole packs of 16 bytes.
+constexpr int64_t padded_logits(int64_t columns) { return round_up(columns, 8); }
 
 /// Self-attention of `heads` heads of size `head_size` over sequences of `tokens` tokens.
 struct AttentionShape {
@@ -109,7 +113,8 @@ struct Operators {
       linear_backward_weight;
 
   /// logits[M, V] = x[M, C] · w[V, C]ᵀ + bias[V]. bias may be null. Type and strides of logits are the
-  /// table's own, in memory for M · V of A: A in the CPU's, T in a GPU's.
+  /// table's own: A in the CPU's, in memory for M · V of them; T in a GPU's, in memory for M ·
+  /// padded_logits(V) of T, or for M · V of A.
   Operator<void(const T* x, const T* w, const T* bias, void* logits, int64_t rows, int64_t width,
                 int64_t vocabulary)>
       head_forward;

@@ -72,22 +72,19 @@ class StepCosts {
            kernel != Kernel::activation && kernel != Kernel::activation_gradient;
   }
 
-  /// Products of some of the head's rows count as that part of a product of all.
   void add_head(const Step& step, double rows, double width, double columns) {
-    const auto some = [&](KernelKind kind) {
-      Cost cost = product_cost(kind, static_cast<double>(step.of_rows), columns, width, element_);
-      cost.flops *= rows / static_cast<double>(step.of_rows);
-      cost.operand_bytes *= rows / static_cast<double>(step.of_rows);
-      costs_.push_back(cost);
-    };
     // Of several ranks the first step makes a third of the passes over a loss's logits, and all without it.
     const double passes = step.kernel == Kernel::cross_entropy               ? passes_of(op_)
                           : step.kernel == Kernel::split_begin               ? 1
                           : step.kernel == Kernel::split_finish && step.adds ? 2
                                                                              : 0;
-    if (step.kernel == Kernel::logits) some(KernelKind::product);
-    if (step.kernel == Kernel::logits_gradient)
-      some(KernelKind::input_gradient), some(KernelKind::weight_gradient);
+    if (step.kernel == Kernel::logits) multiply(KernelKind::product, rows, columns, width);
+    if (step.kernel == Kernel::logits_gradient) {
+      multiply(KernelKind::input_gradient, rows, columns, width);
+      multiply(KernelKind::weight_gradient, rows, columns, width);
+      // The gradient is fp32, and each piece of rows but the first reads it, too.
+      costs_.back().operand_bytes += (step.first > 0 ? 8 - element_ : 4 - element_) * columns * width;
+    }
     if (passes > 0) pass(KernelKind::cross_entropy, passes * 2 * element_ * rows * columns);
   }
 
@@ -179,6 +176,8 @@ double cost_us(const Machine& machine, const Cost& kernel) {
     case KernelKind::weight_gradient:
       us = operations_us(0) * wave_factor(kernel.rows, kernel.columns, device.multiprocessors);
       if (device.operand_bandwidth > 0) us += kernel.operand_bytes / device.operand_bandwidth * 1e6;
+      else if (device.pass_bandwidth > 0)
+        us = std::max(us, kernel.operand_bytes / device.pass_bandwidth * 1e6);
       break;
     case KernelKind::attention:
     case KernelKind::attention_gradient: us = operations_us(device.fused_flops); break;

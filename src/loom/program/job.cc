@@ -101,6 +101,7 @@ Status Job::check() const {
   LOOM_TRY(at_least_one("pipeline_degree", pipeline_degree));
   LOOM_TRY(at_least_one("tensor_degree", tensor_degree));
   LOOM_TRY(at_least_one("virtual_stages", virtual_stages));
+  LOOM_TRY(at_least_one("rows of the head at a time", table.head_rows));
   if (world % (int64_t{pipeline_degree} * tensor_degree) != 0)
     return fail(Code::invalid_argument,
                 "pipeline_degree · tensor_degree is {} · {}, must divide the {} ranks", pipeline_degree,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/fp16.h"
+#include "base/round.h"
 #include "base/status.h"
 #include "model/objectives/objective.h"
 #include "model/recipe.h"
@@ -77,8 +78,10 @@ struct Job {
   int checkpoint_every = 1;  // of so many blocks the first is recomputed, alone if that is not each of them
   bool offload = false;      // activations that are not needed for long lie in a file
   int loading_horizon = 4;   // compute instructions by which they are loaded before their use
-  int prefetch = 1;          // instructions, of those that hide communication, that a gather is issued ahead
-  int in_flight = 2;         // reduce-scatters not yet waited for
+  /// A run on GPUs has as many rows of the head at a time as memory takes (train/gpu_memory.h).
+  model::TableTraits table = {};
+  int prefetch = 1;   // instructions, of those that hide communication, that a gather is issued ahead
+  int in_flight = 2;  // reduce-scatters not yet waited for
   /// Gathered elements that may stay for a later use; the least that works is taken when it is too small.
   int64_t live_elements = 0;
 
@@ -95,8 +98,10 @@ struct Job {
   }
   /// Of what a tensor rank computes. Numbers and places of steps and arrays are the same for all.
   model::RecipeSizes recipe_sizes(int tensor = 0) const {
-    return with_type(
+    model::RecipeSizes sizes = with_type(
         precision, [&]<typename T>(T) { return model::sizes_for<T>(share(tensor), batch, tokens, targets); });
+    sizes.table = table;
+    return sizes;
   }
   model::Recipes recipes(int tensor = 0) const { return {spec, recipe_sizes(tensor)}; }
   /// Rows of a microbatch that a rank has between units, and sends to other stages.
@@ -110,10 +115,7 @@ struct Job {
     return 8 + 4 * static_cast<int64_t>(optimizer->slots.size()) + (has_masters() ? element_bytes() : 0);
   }
   /// Elements of a unit's buffer: a multiple of degree · kShardGrain.
-  int64_t padded(const model::Unit& unit) const {
-    const int64_t grain = degree * kShardGrain;
-    return (unit.elements + grain - 1) / grain * grain;
-  }
+  int64_t padded(const model::Unit& unit) const { return round_up(unit.elements, degree * kShardGrain); }
   int64_t shard(const model::Unit& unit) const { return padded(unit) / degree; }
   double tokens_per_step() const {
     return static_cast<double>(batch) * static_cast<double>(tokens) * microbatches * data_degree();

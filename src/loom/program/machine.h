@@ -56,7 +56,7 @@ struct Device {
   /// such kernel.
   KernelRates rates = {};
   /// At which a product reads its operands and writes its result, before and after its operations, bytes/s;
-  /// 0: meanwhile.
+  /// 0: meanwhile, at pass_bandwidth.
   double operand_bandwidth = 0;
 };
 

@@ -5,15 +5,14 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/round.h"
 #include "program/occupancy.h"
 #include "program/order.h"
 
 namespace loom::program {
 namespace {
 
-int64_t aligned(int64_t bytes) {
-  return (bytes + MemoryPlan::kAlign - 1) / MemoryPlan::kAlign * MemoryPlan::kAlign;
-}
+int64_t aligned(int64_t bytes) { return round_up(bytes, MemoryPlan::kAlign); }
 
 /// Places buffers one after the other, each at the lowest offset where it fits beside what is in use at the
 /// same time. Persistent ones come first, and lie side by side below all others.

@@ -60,7 +60,8 @@ std::vector<Row> memory_rows(const Comparison& c) {
     rows.push_back({program::category_name(static_cast<program::Category>(category)),
                     static_cast<double>(c.planned.peak[category]) / kMiB, -1});
   rows.push_back({"arena", static_cast<double>(c.planned.bytes) / kMiB, -1});
-  rows.push_back({"threads' scratch", -1, static_cast<double>(c.workers_bytes) / kMiB});
+  rows.push_back(
+      {c.on_gpu ? "kernels' scratch" : "threads' scratch", -1, static_cast<double>(c.scratch_bytes) / kMiB});
   rows.push_back({"process", static_cast<double>(c.planned.bytes) / kMiB,
                   c.measured_bytes > 0 ? static_cast<double>(c.measured_bytes) / kMiB : -1});
   return rows;
@@ -118,7 +119,8 @@ void measure_again(const Trainer& trainer, Comparison& comparison) {
   const engine::Engine& engine = trainer.engine();
   comparison.measured = trainer.measured().mean();
   comparison.steps = trainer.measured().steps();
-  comparison.workers_bytes = engine.memory_bytes() - engine.arena_bytes();
+  comparison.scratch_bytes = engine.memory_bytes() - engine.arena_bytes();
+  comparison.on_gpu = trainer.devices().gpu >= 0;
   comparison.measured_bytes = trainer.measured_bytes();
 }
 
@@ -134,7 +136,7 @@ std::string json_line(const Comparison& c) {
         c.planned.peak[category];
   predicted["memory_bytes"] = c.planned.bytes;
   measured["steps"] = c.steps;
-  measured["scratch_bytes"] = c.workers_bytes;
+  measured["scratch_bytes"] = c.scratch_bytes;
   measured["memory_bytes"] = c.measured_bytes;
   return format::Json({{"predicted", predicted}, {"measured", measured}}).dump();
 }

@@ -16,8 +16,9 @@ struct Comparison {
   Breakdown predicted, measured;  // the first is empty without a forecast
   int64_t steps = 0;              // that were measured
   program::MemoryPlan planned;    // of a step
-  int64_t workers_bytes = 0;      // scratch of the threads, which is outside the plan
-  int64_t measured_bytes = 0;     // of the process, at most; 0: not known
+  int64_t scratch_bytes = 0;      // outside the plan: of the threads, or of a GPU's kernels and products
+  bool on_gpu = false;
+  int64_t measured_bytes = 0;  // of the process, at most; 0: not known
   // Of all stages:
   std::vector<program::Program> programs;
   std::vector<program::MemoryPlan> memory;

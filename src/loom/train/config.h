@@ -135,9 +135,11 @@ Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabular
 /// too, one that fits the memory limit. Errors: invalid_argument, naming what does not divide; out_of_memory
 /// when no degree fits.
 ///
-/// `measured` is of the units, for the partition; empty: by the model of the simulator.
+/// `measured` is of the units, for the partition; empty: by the model of the simulator. `table` is of
+/// the ranks' devices.
 Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, int world,
-                            const program::MeasuredUnits& measured = {});
+                            const program::MeasuredUnits& measured = {},
+                            const model::TableTraits& table = {});
 /// parallel.precision.
 program::Precision precision_of(const Config& config);
 /// Whether a parallel.partition itself says where parts begin.

@@ -215,10 +215,11 @@ Result<int64_t> arena_bytes(const program::Job& job) {
 }
 
 Result<program::Job> job_of(const Config& config, const model::ModelSpec& spec, int world,
-                            const program::MeasuredUnits& measured) {
+                            const program::MeasuredUnits& measured, const model::TableTraits& table) {
   Result<program::Job> made = plain_job(config, spec, world);
   LOOM_TRY(made.status());
   program::Job job = made.take();
+  job.table = table;
   const int data = job.data_degree();
   const int64_t limit = config.parallel.memory_limit_mb << 20;
   const bool choose = config.parallel.sharded_data_parallel_degree == 0;

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/round.h"
+
 namespace loom::train {
 namespace {
 
@@ -68,7 +70,7 @@ std::string what_fits(const Config& config, const model::ModelSpec& spec, const 
   for (const Change& change : changes(config, job)) {
     // Two changes are for where one is not enough.
     if (last == change.kind || (last && change.kind == Change::Kind::both)) continue;
-    const Result<program::Job> made = job_of(change.config, spec, change.ranks);
+    const Result<program::Job> made = job_of(change.config, spec, change.ranks, {}, kGpuTable);
     if (!made.ok()) continue;
     const Result<int64_t> bytes = arena_bytes(*made);
     if (!bytes.ok() || *bytes > memory_bytes) continue;
@@ -80,6 +82,24 @@ std::string what_fits(const Config& config, const model::ModelSpec& spec, const 
 
 }  // namespace
 
+Result<program::Job> with_more_head_rows(const program::Job& job, int64_t memory_bytes) {
+  if (job.strict) return job;
+  constexpr int64_t kPartOfMemory = 8;
+  const int64_t row_bytes =
+      job.element_bytes() * ops::padded_logits(ceil_div(job.spec.outputs(), job.tensor_degree));
+  program::Job more = job;
+  // T tensor ranks take T times as many rows at a time.
+  int64_t& rows = more.table.head_rows;
+  for (rows = ceil_div(job.head_rows(), job.tensor_degree); rows > job.table.head_rows;
+       rows = ceil_div(rows, 2)) {
+    if (rows * job.tensor_degree * row_bytes > memory_bytes / kPartOfMemory) continue;
+    const Result<int64_t> bytes = arena_bytes(more);
+    LOOM_TRY(bytes.status());
+    if (*bytes <= memory_bytes) return more;
+  }
+  return job;
+}
+
 Result<program::Job> job_on_gpus(const Config& config, const model::ModelSpec& spec, int ranks,
                                  const program::MeasuredUnits& measured, int64_t memory_bytes) {
   Config bounded = config;
@@ -87,11 +107,12 @@ Result<program::Job> job_on_gpus(const Config& config, const model::ModelSpec& s
   const bool by_gpu = limit == 0 || limit > mib(memory_bytes);
   // 0 would be no limit.
   if (by_gpu) limit = std::max<int64_t>(1, mib(memory_bytes));
-  Result<program::Job> job = job_of(bounded, spec, ranks, measured);
-  if (job.ok() || !by_gpu || job.status().code() != Code::out_of_memory) return job;
+  Result<program::Job> job = job_of(bounded, spec, ranks, measured, kGpuTable);
+  if (job.ok()) return with_more_head_rows(*job, limit << 20);
+  if (!by_gpu || job.status().code() != Code::out_of_memory) return job;
   bounded.parallel.memory_limit_mb = 0;
   const bool open = bounded.parallel.sharded_data_parallel_degree == 0;
-  const Result<program::Job> unbounded = job_of(bounded, spec, ranks, measured);
+  const Result<program::Job> unbounded = job_of(bounded, spec, ranks, measured, kGpuTable);
   LOOM_TRY(unbounded.status());
   const Result<int64_t> bytes = arena_bytes(*unbounded);
   LOOM_TRY(bytes.status());

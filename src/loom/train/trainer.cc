@@ -227,7 +227,9 @@ Status Trainer::make_engine(const program::Job& job, weftComm_t world) {
     memory_.watch(resident_bytes);
     LOOM_TRY(note_instructions(config_, world, notes_));
     LOOM_TRY(make_groups(job, world, devices_.gpu, groups_));
-    return make_engine(job, world);
+    program::Job on_cpus = job;
+    on_cpus.table = {};
+    return make_engine(on_cpus, world);
   }
   LOOM_TRY(made);
   engine_ = engine.take();

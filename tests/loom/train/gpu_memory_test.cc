@@ -1,6 +1,9 @@
 // Jobs that a GPU's memory bounds, and what is said of those that do not fit.
 #include "train/gpu_memory.h"
 
+#include <array>
+
+#include "program/compute_cost.h"
 #include "support.h"
 
 namespace loom::testing {
@@ -68,6 +71,79 @@ TEST_F(GpuMemory, MoreRanksAreNamedWhereTheseAreTooFew) {
 TEST_F(GpuMemory, TheConfigsOwnLimitStaysItsOwn) {
   config_.parallel.memory_limit_mb = 100;
   EXPECT_TRUE(fails_with(job(4096), Code::out_of_memory, "parallel.memory_limit_mb is 100"));
+}
+
+/// GPT-2 as a step on one GPU has it, in bf16.
+program::Job gpt2(int64_t layers, int64_t width, int64_t batch) {
+  model::ModelSpec spec;
+  spec.vocabulary = 50257;
+  spec.context = 1024;
+  spec.width = width;
+  spec.layers = layers;
+  spec.heads = width / 64;
+  spec.feed_forward = 4 * width;
+  spec.tied = true;
+  program::Job job;
+  job.spec = spec;
+  job.precision = program::Precision::bf16;
+  job.batch = batch;
+  job.tokens = 1024;
+  job.table = train::kGpuTable;
+  return job;
+}
+
+/// What the products of a step's head read and write.
+double head_bytes(const program::Job& job) {
+  double bytes = 0;
+  for (const program::Cost& cost : program::costs_of(job, {}, job.units() - 1, program::Op::loss))
+    bytes += cost.operand_bytes;
+  return bytes;
+}
+
+/// Pieces of 512 rows read and wrote the gradient of the embedding 128 times a step.
+TEST(HeadRowsOfGpus, AreOfAllRowsWhereMemoryTakesThem) {
+  constexpr int64_t kMemory = int64_t{78} << 30;
+  for (const auto& [layers, width, batch] : {std::array<int64_t, 3>{12, 768, 64}, {48, 1600, 16}}) {
+    const program::Job before = gpt2(layers, width, batch);
+    const Result<program::Job> job = train::with_more_head_rows(before, kMemory);
+    LOOM_ASSERT_OK(job);
+    EXPECT_EQ(job->table.head_rows, batch * 1024);
+    EXPECT_TRUE(job->table.of_gpu);
+    EXPECT_LE(*train::arena_bytes(*job), kMemory);
+    // Each piece reads the matrix twice, and reads and writes its gradient of fp32.
+    const auto pieces = static_cast<double>(batch * 2), matrix = 50257.0 * static_cast<double>(width);
+    EXPECT_DOUBLE_EQ(head_bytes(before) - head_bytes(*job), (pieces - 1) * (2 * 2 + 2 * 4) * matrix);
+  }
+  EXPECT_NEAR(head_bytes(gpt2(12, 768, 64)) / 1e9, 79.2, 0.05);
+  EXPECT_NEAR(head_bytes(*train::with_more_head_rows(gpt2(12, 768, 64), kMemory)) / 1e9, 20.4, 0.05);
+}
+
+TEST(HeadRowsOfGpus, TakeAnEighthOfTheMemoryAndLeaveTheRestItsRoom) {
+  const program::Job least = gpt2(12, 768, 64);
+  const Result<program::Job> half = train::with_more_head_rows(least, int64_t{65536} * 50264 * 2 * 8 - 1);
+  LOOM_ASSERT_OK(half);
+  EXPECT_EQ(half->table.head_rows, 32768);
+  program::Job quarter = least;
+  quarter.table.head_rows = 16384;
+  const Result<program::Job> tight = train::with_more_head_rows(least, *train::arena_bytes(quarter));
+  LOOM_ASSERT_OK(tight);
+  EXPECT_EQ(tight->table, quarter.table);
+  EXPECT_EQ(train::with_more_head_rows(least, *train::arena_bytes(least) - 1)->table, least.table);
+}
+
+TEST(HeadRowsOfGpus, OfTensorRanksHaveAsManyBytes) {
+  program::Job job = gpt2(12, 768, 64);
+  job.tensor_degree = job.world = 2;
+  const Result<program::Job> larger = train::with_more_head_rows(job, int64_t{78} << 30);
+  LOOM_ASSERT_OK(larger);
+  EXPECT_EQ(larger->table.head_rows, 32768) << "of each of two ranks";
+}
+
+/// Memory would decide on the order of sums.
+TEST(HeadRowsOfGpus, InStrictOrderDoNotDependOnMemory) {
+  program::Job job = gpt2(12, 768, 64);
+  job.strict = true;
+  EXPECT_EQ(train::with_more_head_rows(job, int64_t{78} << 30)->table, train::kGpuTable);
 }
 
 }  // namespace

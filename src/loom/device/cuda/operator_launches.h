@@ -16,11 +16,11 @@ std::string kernel_of(const char* name) {
   return std::string("loom_") + name + "_" + kKernelType<T>;
 }
 
-/// Elements from row to row of this table's logits, which are of T: whole packs of 16 bits, in the memory
-/// that fp32 would take.
+/// Elements from row to row of this table's logits, which are of T: whole packs of 16 bits, but of so few
+/// columns that fp32 would take less memory.
 template <typename T>
 int64_t logits_stride(int64_t vocabulary) {
-  return sizeof(T) == 2 && vocabulary >= 8 ? (vocabulary + 7) / 8 * 8 : vocabulary;
+  return sizeof(T) == 2 && vocabulary >= 8 ? ops::padded_logits(vocabulary) : vocabulary;
 }
 
 /// sum[width] = Σ over rows of x[rows, width], or that added. Rows are `stride` elements apart.

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "base/on_device.h"
+#include "base/round.h"
 #include "device/cuda/kernels/primitives.h"
 
 namespace loom::cuda {
@@ -18,8 +18,6 @@ template <int n>
 struct Floats {
   float at[n];
 };
-
-LOOM_ON_DEVICE inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// Whether packs can be read and written at all of these addresses.
 template <typename... Elements>
