@@ -61,7 +61,7 @@ SIZES = {
     # Filters of test_cuda, for several steps: a test that hangs keeps the others of its step from running.
     "graphs": ("*Graph*", "GraphCalls.*"),
     "layouts": ("*DeviceLayouts*", "*DeviceLayouts*/0011"),
-    "operators": ("TypedGpuOperators*:Fp32GpuOperators*:GpuModels*", "TypedGpuOperators/1.*Layer*"),
+    "operators": ("TypedGpuOperators*:FusedGpuOperators*:Fp32GpuOperators*:GpuModels*", "TypedGpuOperators/1.*Layer*"),
     "processes": ("*Process*", "CollectivesOfProcessesDeathTest*"),
     "others": ("-*Graph*:*DeviceLayouts*:*Process*:MissingDeathTest*:FakeDeathTest*:GpuDirect*", "DeviceTypes*"),
 }

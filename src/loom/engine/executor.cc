@@ -33,7 +33,7 @@ Executor<T>::Executor(const program::Job& job, const Groups& groups, std::unique
       context_{job_, groups_, units_, whole_units_, *device_, tensor_},
       sizes_(job.recipe_sizes(tensor_.rank)),
       recipes_(job.spec, sizes_),
-      runner_(job.spec, job.share(tensor_.rank), device_->table<T>()),
+      runner_(job.spec, job.share(tensor_.rank), device_->table<T>(), device_->fused<T>()),
       batches_(job_, model::BatchLayout(job.spec, sizes_, device_->on_gpu()), window_),
       state_(context_) {
   job_ = job;

@@ -38,6 +38,11 @@ class RankDevice {
   const ops::Operators<T>& table() const {
     return on_gpu() ? cuda::operators<T>() : ops::operators<T>();
   }
+  /// What of them is fused; null of CPUs.
+  template <typename T>
+  const ops::FusedOperators<T>* fused() const {
+    return on_gpu() ? &cuda::fused_operators<T>() : nullptr;
+  }
   /// Of state and files, through the queue.
   device::Transfer& transfer() { return *transfer_; }
 

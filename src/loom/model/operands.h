@@ -93,6 +93,10 @@ struct Operands {
   }
 };
 
+/// Does both steps at once, if they are a pair that can be (fusion.h).
+template <typename T>
+bool run_fused(const ops::FusedOperators<T>& op, const Operands<T>& first, const Operands<T>& second);
+
 /// The kernels of embeddings, of blocks' attention, and of heads; each returns whether the step is one.
 template <typename T>
 bool run_embedding(const Operands<T>& o);

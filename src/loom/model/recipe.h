@@ -116,6 +116,8 @@ struct Step {
   ops::Activation activation = ops::Activation::tanh;
   bool own = false;  // of own rows
   bool adds = false;
+  /// The next step may be done at once with this one (fusion.h): their arrays lie apart.
+  bool fuses = false;
 };
 
 /// Whether it makes gradients of parameters.
@@ -142,7 +144,8 @@ struct TableTraits {
   /// Rows whose logits one rank has at a time; T tensor ranks have T times as many, of a part of the columns.
   /// Each piece of rows reads and writes the whole gradient of the head's matrix.
   int64_t head_rows = kHeadRows;
-  /// A GPU's table has logits of the type of activations, and not of that of sums.
+  /// A GPU's table has logits of the type of activations, and not of that of sums. It does some neighbouring
+  /// steps at once.
   bool of_gpu = false;
 
   bool operator==(const TableTraits&) const = default;

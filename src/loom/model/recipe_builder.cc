@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/round.h"
+#include "model/fusion.h"
 
 namespace loom::model {
 
@@ -139,7 +140,17 @@ void RecipeBuilder::place(std::vector<Life>& lives) {
   }
 }
 
+/// Marks steps that a table of operators may do at once with the next one. No step is part of two pairs.
+void RecipeBuilder::fuse() {
+  for (std::vector<Step>* pass : {&recipe_.forward, &recipe_.backward})
+    for (size_t i = 0; i + 1 < pass->size(); ++i) {
+      (*pass)[i].fuses = fusion_of((*pass)[i], (*pass)[i + 1]) != Fusion::none;
+      if ((*pass)[i].fuses) ++i;
+    }
+}
+
 Recipe RecipeBuilder::take() {
+  if (sizes_.table.of_gpu) fuse();
   std::vector<Life> lives(recipe_.arrays.size());
   int64_t at = 0;
   for (const std::vector<Step>* pass : {&recipe_.forward, &recipe_.backward})
@@ -153,7 +164,7 @@ Recipe RecipeBuilder::take() {
       };
       for (const int number : step.reads) use(number);
       for (const int number : step.writes) use(number);
-      ++at;
+      at += step.fuses ? 0 : 1;
     }
   for (size_t i = 0; i < lives.size(); ++i)
     if (recipe_.arrays[i].place == Place::workspace && lives[i].forward && lives[i].backward)

@@ -68,11 +68,13 @@ class RecipeBuilder {
   const Share share_, largest_;  // this rank's, and the first one's, whose arrays are the largest
 
  private:
-  /// The first and the last step that uses an array, counted through both passes.
+  /// The first and the last step that uses an array, counted through both passes. Steps that may be done at
+  /// once count as one.
   struct Life {
     int64_t first = -1, last = -1;
     bool forward = false, backward = false;
   };
+  void fuse();
   void place(std::vector<Life>& lives);
 
   Recipe recipe_;

@@ -66,19 +66,28 @@ void run_step(const Operands<T>& o) {
 }  // namespace
 
 template <typename T>
-Runner<T>::Runner(const ModelSpec& spec, const Share& share, const ops::Operators<T>& table)
+Runner<T>::Runner(const ModelSpec& spec, const Share& share, const ops::Operators<T>& table,
+                  const ops::FusedOperators<T>* fused)
     : spec_(spec),
       share_(share),
       table_(table),
+      fused_(fused),
       embedding_(units_of(spec, {share.degree, share.rank}).front()) {}
 
 template <typename T>
 void Runner<T>::run(const Pass& pass, const Unit& unit, const Recipe& recipe, std::span<const Step> steps,
                     const Bound<T>& bound) const {
-  for (const Step& step : steps) {
-    const Operands<T> operands{spec_, share_, embedding_, pass, unit, recipe, bound, step, table_};
-    if (operands.rows() > 0 || !step.counted || step.kernel == Kernel::clear || step.kernel == Kernel::pick)
-      run_step(operands);
+  const auto operands_of = [&](const Step& step) {
+    return Operands<T>{spec_, share_, embedding_, pass, unit, recipe, bound, step, table_};
+  };
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const Step& step = steps[i];
+    const Operands<T> operands = operands_of(step);
+    if (operands.rows() == 0 && step.counted && step.kernel != Kernel::clear && step.kernel != Kernel::pick)
+      continue;
+    const bool joins = fused_ != nullptr && step.fuses && i + 1 < steps.size();
+    if (joins && run_fused(*fused_, operands, operands_of(steps[i + 1]))) ++i;
+    else run_step(operands);
   }
 }
 

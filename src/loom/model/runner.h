@@ -15,6 +15,7 @@
 #include <span>
 
 #include "model/recipe.h"
+#include "ops/fused.h"
 
 namespace loom::model {
 
@@ -39,8 +40,10 @@ struct Bound {
 template <typename T>
 class Runner {
  public:
-  /// `table` is that of the device whose contexts run() is called with.
-  Runner(const ModelSpec& spec, const Share& share, const ops::Operators<T>& table = ops::operators<T>());
+  /// `table` and `fused` are those of the device whose contexts run() is called with. Without `fused` steps
+  /// are done one by one.
+  Runner(const ModelSpec& spec, const Share& share, const ops::Operators<T>& table = ops::operators<T>(),
+         const ops::FusedOperators<T>* fused = nullptr);
 
   /// The pass must have the batch and the tokens that the recipe is for.
   void run(const Pass& pass, const Unit& unit, const Recipe& recipe, std::span<const Step> steps,
@@ -50,6 +53,7 @@ class Runner {
   ModelSpec spec_;
   Share share_;
   const ops::Operators<T>& table_;
+  const ops::FusedOperators<T>* const fused_;
   Unit embedding_;  // as this rank holds it: a tied head's matrix
 };
 

@@ -46,6 +46,7 @@ class GpuSetting final : public Setting<T> {
       : device_(device), queue_(queue), compute_(compute) {}
   device::Context context() override { return compute_; }
   const ops::Operators<T>& table() const override { return cuda::operators<T>(); }
+  const ops::FusedOperators<T>* fused() const override { return &cuda::fused_operators<T>(); }
   bool is_fixed() const override { return true; }
   std::byte* take(int64_t bytes) override {
     if (bytes == 0) return nullptr;

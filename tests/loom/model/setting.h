@@ -1,5 +1,5 @@
-// Setting: where the arrays of a test's model lie, and with what its steps run. The CPU's is here; the GPU's is
-// beside the tests of devices.
+// Setting: where the arrays of a test's model lie, and with what its steps run. The CPU's is here; the GPU's
+// is beside the tests of devices.
 #pragma once
 
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "device/context.h"
-#include "ops/operators.h"
+#include "ops/fused.h"
 
 namespace loom::testing {
 
@@ -17,6 +17,8 @@ class Setting {
   virtual ~Setting() = default;
   virtual device::Context context() = 0;
   virtual const ops::Operators<T>& table() const = 0;
+  /// Null where steps are done one by one.
+  virtual const ops::FusedOperators<T>* fused() const { return nullptr; }
   /// Whether shapes must not depend on the batch: BatchLayout's `fixed`.
   virtual bool is_fixed() const { return false; }
   /// Memory that lives as long as the place, its content undefined.

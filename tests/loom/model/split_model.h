@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "model/setting.h"
 #include "model/sequence_parallel.h"
+#include "model/setting.h"
 #include "model/split.h"
 #include "model/whole_model.h"
 
@@ -25,7 +25,8 @@ class SplitModel {
     whole_ = model::units_of(spec);
     for (int r = 0; r < degree; ++r) {
       shares_.push_back(model::share_of(spec, {degree, r}, divides_rows));
-      runners_.push_back(std::make_unique<model::Runner<T>>(spec, shares_.back(), place_->table()));
+      runners_.push_back(
+          std::make_unique<model::Runner<T>>(spec, shares_.back(), place_->table(), place_->fused()));
       units_.push_back(model::units_of(spec, {degree, r}));
       gradients_.emplace_back();
       for (const model::Unit& unit : units_.back())
@@ -116,7 +117,8 @@ class SplitModel {
     recipes_.clear();
     layouts_.clear();
     for (const model::Share& share : shares_) {
-      const model::RecipeSizes sizes = model::sizes_for<T>(share, batch, pass_.tokens, targets);
+      model::RecipeSizes sizes = model::sizes_for<T>(share, batch, pass_.tokens, targets);
+      sizes.table.of_gpu = place_->fused() != nullptr;
       recipes_.emplace_back(spec_, sizes);
       layouts_.emplace_back(spec_, sizes, place_->is_fixed());
     }
@@ -185,17 +187,15 @@ class SplitModel {
     for (int r = 0; r < degree_; ++r)
       bound.push_back(bound_of(unit, r, place_->take(first.workspace_bytes), kept[r]));
     const std::vector<model::Step>& steps = back ? first.backward : first.forward;
-    for (size_t i = 0; i < steps.size(); ++i) {
-      if (model::is_exchange(steps[i].kernel)) {
-        exchange(steps[i], first, bound);
-        continue;
-      }
-      for (int r = 0; r < degree_; ++r) {
+    for (size_t i = 0, end = 0; i < steps.size(); i = end) {
+      for (end = i; end < steps.size() && !model::is_exchange(steps[end].kernel);) ++end;
+      for (int r = 0; r < degree_ && end > i; ++r) {
         const model::Recipe& own = recipe(r, unit);
         pass_.arrays = arrays_[r];
-        runners_[r]->run(pass_, units_[r][unit], own, {(back ? own.backward : own.forward).data() + i, 1},
-                         bound[r]);
+        runners_[r]->run(pass_, units_[r][unit], own,
+                         {(back ? own.backward : own.forward).data() + i, end - i}, bound[r]);
       }
+      if (end < steps.size()) exchange(steps[end++], first, bound);
     }
   }
 

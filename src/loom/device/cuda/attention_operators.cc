@@ -43,6 +43,6 @@ void add_attention(ops::Operators<T>& table) {
   table.attention_forward = forward<T>;
   table.attention_backward = backward<T>;
 }
-LOOM_FOR_EVERY_GPU_TYPE(add_attention)
+LOOM_FOR_EVERY_GPU_TYPE(add_attention, Operators)
 
 }  // namespace loom::cuda

@@ -12,6 +12,10 @@ Result<std::unique_ptr<Compute>> Compute::create(Device& device, device::Queue& 
   return compute;
 }
 
+bool Compute::offers(const Product& product) {
+  return preparing_ ? products_.offers(queue_, product, workspace_.data()) : products_.has(product);
+}
+
 void Compute::multiply(const Product& product) {
   if (preparing_) products_.prepare(queue_, product, workspace_.data());
   timed([&] { return to_string(product.shape); },

@@ -42,6 +42,8 @@ class Compute {
   void launch(const std::string& name, const Arguments& arguments) {
     launch(name, arguments.shape(), arguments);
   }
+  /// Whether a product can be queued: false where cuBLASLt has no algorithm for it.
+  bool offers(const Product& product);
   /// Queues a product.
   void multiply(const Product& product);
   void fill(void* to, std::byte value, int64_t bytes);

@@ -96,6 +96,6 @@ void add_elements(ops::Operators<T>& table) {
   table.sum_of_squares = squares;
   table.update = update<T>;
 }
-LOOM_FOR_EVERY_GPU_TYPE(add_elements)
+LOOM_FOR_EVERY_GPU_TYPE(add_elements, Operators)
 
 }  // namespace loom::cuda

@@ -6,7 +6,7 @@
 #include "device/cuda/compute.h"
 #include "device/cuda/kernels/column_sums.h"
 #include "device/cuda/kernels/types.h"
-#include "ops/operators.h"
+#include "ops/fused.h"
 
 namespace loom::cuda {
 
@@ -43,10 +43,14 @@ template <typename T>
 void add_rows(ops::Operators<T>& table);
 template <typename T>
 void add_elements(ops::Operators<T>& table);
+template <typename T>
+void add_fused_products(ops::FusedOperators<T>& table);
+template <typename T>
+void add_fused_rows(ops::FusedOperators<T>& table);
 
-#define LOOM_FOR_EVERY_GPU_TYPE(function)         \
-  template void function(ops::Operators<float>&); \
-  template void function(ops::Operators<bf16>&);  \
-  template void function(ops::Operators<fp16>&);
+#define LOOM_FOR_EVERY_GPU_TYPE(function, Table) \
+  template void function(ops::Table<float>&);    \
+  template void function(ops::Table<bf16>&);     \
+  template void function(ops::Table<fp16>&);
 
 }  // namespace loom::cuda

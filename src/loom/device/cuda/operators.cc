@@ -34,4 +34,18 @@ template const ops::Operators<float>& operators<float>();
 template const ops::Operators<bf16>& operators<bf16>();
 template const ops::Operators<fp16>& operators<fp16>();
 
+template <typename T>
+const ops::FusedOperators<T>& fused_operators() {
+  static const ops::FusedOperators<T> table = [] {
+    ops::FusedOperators<T> made{};
+    add_fused_products(made);
+    add_fused_rows(made);
+    return made;
+  }();
+  return table;
+}
+template const ops::FusedOperators<float>& fused_operators<float>();
+template const ops::FusedOperators<bf16>& fused_operators<bf16>();
+template const ops::FusedOperators<fp16>& fused_operators<fp16>();
+
 }  // namespace loom::cuda

@@ -1,4 +1,5 @@
 // Linear layers and the head: products by cuBLASLt, and kernels where an epilogue cannot be had.
+#include "device/cuda/kernels/activation.h"
 #include "device/cuda/kernels/embedding.h"
 #include "device/cuda/operator_launches.h"
 #include "device/cuda/product.h"
@@ -58,7 +59,39 @@ void head_back(Compute& compute, const void* dlogits, const T* x, const T* w, T*
   if (dbias != nullptr) queue_column_sums(compute, from, dbias, add, rows, vocabulary, stride);
 }
 
+/// A GELU with a product: by the product's epilogue where cuBLASLt has it, which it need not have for fp32.
+template <typename T>
+bool multiply_with_gelu(Compute& compute, const Product& product) {
+  if (sizeof(T) != 2 || !takes_epilogue(product) || !compute.offers(product)) return false;
+  compute.multiply(product);
+  return true;
+}
+
+template <typename T>
+void forward_gelu(Compute& compute, const T* x, const T* w, const T* bias, T* before, T* y, int64_t rows,
+                  int64_t in, int64_t out) {
+  if (multiply_with_gelu<T>(compute, linear_forward(x, w, bias, y, rows, in, out, before, out))) return;
+  forward(compute, x, w, bias, before, rows, in, out);
+  compute.launch(kernel_of<T>("gelu_tanh_forward"), ActivationForwardArguments<T>{before, y, rows * out});
+}
+
+template <typename T>
+void backward_input_gelu(Compute& compute, const T* dy, const T* w, const T* before, T* dx, int64_t rows,
+                         int64_t in, int64_t out) {
+  if (multiply_with_gelu<T>(compute, linear_backward_input(dy, w, dx, rows, in, out, before, in))) return;
+  backward_input(compute, dy, w, dx, rows, in, out);
+  compute.launch(kernel_of<T>("gelu_tanh_backward"),
+                 ActivationBackwardArguments<T>{before, dx, dx, rows * in});
+}
+
 }  // namespace
+
+template <typename T>
+void add_fused_products(ops::FusedOperators<T>& table) {
+  table.linear_gelu = forward_gelu<T>;
+  table.linear_input_gelu_gradient = backward_input_gelu<T>;
+}
+LOOM_FOR_EVERY_GPU_TYPE(add_fused_products, FusedOperators)
 
 template <typename T>
 void add_products(ops::Operators<T>& table) {
@@ -68,6 +101,6 @@ void add_products(ops::Operators<T>& table) {
   table.head_forward = head<T>;
   table.head_backward = head_back<T>;
 }
-LOOM_FOR_EVERY_GPU_TYPE(add_products)
+LOOM_FOR_EVERY_GPU_TYPE(add_products, Operators)
 
 }  // namespace loom::cuda

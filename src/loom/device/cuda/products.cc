@@ -150,13 +150,26 @@ Products::Key Products::key_of(const Product& product) {
           alignment_of(product.d), alignment_of(product.bias), alignment_of(product.pre_activation)};
 }
 
-void Products::prepare(Queue& queue, const Product& product, void* workspace) {
+Status Products::make(Queue& queue, const Product& product, void* workspace) {
   const Key key = key_of(product);
-  if (!queue.status().ok() || plans_.contains(key)) return;
+  if (!queue.status().ok() || plans_.contains(key)) return {};
   const Scope scope(device_);
   Result<std::unique_ptr<Plan>> made = make_plan(queue, key, product, workspace);
-  if (made.ok()) plans_.emplace(key, made.take());
-  else (void)queue.keep(made.status().in(to_string(product.shape)));
+  if (!made.ok()) return made.status().in(to_string(product.shape));
+  plans_.emplace(key, made.take());
+  return {};
+}
+
+void Products::prepare(Queue& queue, const Product& product, void* workspace) {
+  (void)queue.keep(make(queue, product, workspace));
+}
+
+bool Products::offers(Queue& queue, const Product& product, void* workspace) {
+  if (refused_.contains(key_of(product))) return false;
+  const Status made = make(queue, product, workspace);
+  if (made.code() == Code::unsupported) refused_.insert(key_of(product));
+  else (void)queue.keep(made);
+  return made.code() != Code::unsupported;
 }
 
 void Products::multiply(Queue& queue, const Product& product, void* workspace) {

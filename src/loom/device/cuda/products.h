@@ -11,6 +11,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,10 @@ class Products {
   /// keeps failures: the library does not support the product, or refuses the choice that was taken over for
   /// it.
   void prepare(Queue& queue, const Product& product, void* workspace);
+  /// As prepare(), but false where the library has no algorithm for the product: it is asked once.
+  bool offers(Queue& queue, const Product& product, void* workspace);
+  /// Whether the product has a plan.
+  bool has(const Product& product) const { return plans_.contains(key_of(product)); }
   /// Queues a product; `workspace` as above. The queue keeps failures: the product has no plan.
   void multiply(Queue& queue, const Product& product, void* workspace);
 
@@ -64,6 +69,7 @@ class Products {
 
   Products(Device& device, const Options& options);
   static Key key_of(const Product& product);
+  Status make(Queue& queue, const Product& product, void* workspace);
   Result<std::unique_ptr<Plan>> make_plan(Queue& queue, const Key& key, const Product& product,
                                           void* workspace);
   Result<std::vector<LtHeuristic>> candidates(const Plan& plan, const Key& key) const;
@@ -78,6 +84,7 @@ class Products {
   LtHandle* handle_ = nullptr;
   int64_t workspace_bytes_ = 0;
   std::map<Key, std::unique_ptr<Plan>> plans_;
+  std::set<Key> refused_;                       // by the library, of those that offers() was asked for
   std::map<std::string, LtAlgorithm> choices_;  // by Key::text()
 };
 

@@ -28,16 +28,44 @@ void norm_forward(Compute& compute, const T* x, const T* weight, const T* bias, 
 }
 
 template <typename T>
-void norm_backward(Compute& compute, const T* x, const T* weight, const float* mean, const float* rstd,
-                   const T* dy, T* dx, bool add_to_dx, float* dweight, float* dbias, int64_t rows,
-                   int64_t width) {
+void norm_of_sum(Compute& compute, const ops::Dropout& dropout, const T* residual, const T* x, const T* added,
+                 T* sum, const T* weight, const T* bias, T* y, float* mean, float* rstd, int64_t rows,
+                 int64_t width, float epsilon) {
+  if (takes_norm(compute, width))
+    compute.launch(kernel_of<T>("layer_norm_forward"),
+                   LayerNormForwardArguments<T>{x, weight, bias, y, mean, rstd, rows, width, epsilon,
+                                                residual, added, sum, DropoutMask(dropout)});
+}
+
+template <typename T>
+void queue_norm_backward(Compute& compute, LayerNormBackwardArguments<T> arguments, float* dweight,
+                         float* dbias) {
+  const int64_t width = arguments.width;
   if (!takes_norm(compute, width)) return;
-  LayerNormBackwardArguments<T> arguments{x, weight, mean, rstd, dy, dx, nullptr, rows, width, add_to_dx};
   arguments.partial = compute.scratch<float>(arguments.parts() * 2 * width);
   if (arguments.partial == nullptr) return;
   compute.launch(kernel_of<T>(width <= kNarrowNorm ? "layer_norm_backward" : "layer_norm_backward_wide"),
                  arguments);
   compute.launch("loom_fold", arguments.fold(dweight, dbias));
+}
+
+template <typename T>
+void norm_backward(Compute& compute, const T* x, const T* weight, const float* mean, const float* rstd,
+                   const T* dy, T* dx, bool add_to_dx, float* dweight, float* dbias, int64_t rows,
+                   int64_t width) {
+  queue_norm_backward(
+      compute, LayerNormBackwardArguments<T>{x, weight, mean, rstd, dy, dx, nullptr, rows, width, add_to_dx},
+      dweight, dbias);
+}
+
+template <typename T>
+void norm_backward_dropout(Compute& compute, const ops::Dropout& dropout, const T* x, const T* weight,
+                           const float* mean, const float* rstd, const T* dy, T* dx, bool add_to_dx,
+                           float* dweight, float* dbias, T* masked, int64_t rows, int64_t width) {
+  queue_norm_backward(compute,
+                      LayerNormBackwardArguments<T>{x, weight, mean, rstd, dy, dx, nullptr, rows, width,
+                                                    add_to_dx, masked, DropoutMask(dropout)},
+                      dweight, dbias);
 }
 
 /// Positions of a batch's rows, and where the kernels' table of them begins.
@@ -172,6 +200,13 @@ void right_of(Compute& compute, const void* scores, const int32_t* target, doubl
 }  // namespace
 
 template <typename T>
+void add_fused_rows(ops::FusedOperators<T>& table) {
+  table.residual_norm = norm_of_sum<T>;
+  table.norm_gradient_dropout = norm_backward_dropout<T>;
+}
+LOOM_FOR_EVERY_GPU_TYPE(add_fused_rows, FusedOperators)
+
+template <typename T>
 void add_rows(ops::Operators<T>& table) {
   table.layer_norm_forward = norm_forward<T>;
   table.layer_norm_backward = norm_backward<T>;
@@ -188,6 +223,6 @@ void add_rows(ops::Operators<T>& table) {
   table.split_cross_entropy_finish = loss_of_parts<T>;
   table.count_right = right_of<T>;
 }
-LOOM_FOR_EVERY_GPU_TYPE(add_rows)
+LOOM_FOR_EVERY_GPU_TYPE(add_rows, Operators)
 
 }  // namespace loom::cuda

@@ -10,6 +10,7 @@
 //   FAKE_CUBLASLT_MAJOR  the major version of the library; 13
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -29,6 +30,8 @@ namespace {
 constexpr uint64_t kMagic = 0x66616b6520416c67;
 constexpr int kMostCandidates = 8;
 constexpr uint64_t kWorkspaceOfPart = 1 << 20;
+
+std::atomic<bool> refuses_aux{false};
 
 /// The 64 bytes of an algorithm, as this library fills them.
 struct Algorithm {
@@ -176,6 +179,7 @@ FAKE_API int cublasLtMatmulAlgoGetHeuristic(LtHandle*, LtMatmulDesc* desc, LtLay
   *found = 0;
   const Problem problem{*desc, *a, *b, *c, *d};
   if (const int refused = problem.check()) return refused;
+  if (problem.has_aux() && refuses_aux.load()) return kLtNotSupported;
   if (desc->epilogue != kLtEpilogueDefault)
     for (const uint32_t alignment : preference->alignment)
       if (alignment < 16) return kLtNotSupported;
@@ -252,6 +256,7 @@ FAKE_API int cublasLtMatmul(LtHandle* handle, LtMatmulDesc* desc, const void* al
 
 // ---- Control
 
+FAKE_API void fake_cublaslt_refuse_aux(int refused) { refuses_aux.store(refused != 0); }
 FAKE_API uint64_t fake_cublaslt_calls(const char* function) {
   Library& library = Library::instance();
   const std::lock_guard guard(library.mutex);
