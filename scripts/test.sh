@@ -12,6 +12,7 @@ trap 'rm -f "$results"' EXIT
 ctest --test-dir "$build" --output-on-failure --parallel "$((2 * $(nproc) + 2))" --timeout 300 \
   --no-tests=error --output-junit "$results" ${CTEST_ARGUMENTS:-} "$@"
 code=$?
+[ -s "$results" ] || { echo "${TEST_LABEL:+$TEST_LABEL: }ctest did not end: it left no report (exit code $code)"; exit $((code ? code : 1)); }
 
 # The first element of the report holds the totals: tests="…" failures="…" disabled="…" skipped="…".
 total() { sed -n "s/^[[:space:]]*$1=\"\([0-9]*\)\".*/\1/p" <(tr ' ' '\n' < "$results") | head -1; }
