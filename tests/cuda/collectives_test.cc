@@ -39,8 +39,6 @@ Values gathered(int size, size_t count, size_t first = 0) {
 
 const std::vector<size_t> kCounts{0, 1, 7, 1000, 5000, 70000, 300001};
 
-void on_device(weftConfig_t& config) { config.device = 0; }
-
 struct DeviceLayouts : ::testing::TestWithParam<Nodes> {
   void SetUp() override { WEFT_NEED_DEVICE(); }
 };

@@ -27,12 +27,6 @@ constexpr const char* kName = "copy_engines";
   if (settings().cuda_copy_bytes == 0 || !(*cuda::Device::open(0))->has_memory_operations()) \
   GTEST_SKIP() << "cuda.copy_path runs this with WEFT_CUDA_COPY_BYTES, where streams wait for memory"
 
-void on_device(weftConfig_t& config) { config.device = 0; }
-void on_device_for_a_second(weftConfig_t& config) {
-  config.device = 0;
-  config.timeoutSeconds = 1;
-}
-
 float value(int rank, size_t i, size_t round = 0) {
   return static_cast<float>((static_cast<size_t>(rank) * 7 + i * 3 + round * 5) % 8191);
 }

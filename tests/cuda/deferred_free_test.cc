@@ -18,8 +18,6 @@ using cuda::DeferredFree;
 
 constexpr size_t kBlock = 4 << 20;
 
-void on_device(weftConfig_t& config) { config.device = 0; }
-
 /// A block that no pool has a use for; where it was.
 std::byte* make_deferred(cuda::Device& device, BlockPool::Kind kind) {
   const cuda::Scope scope(device);

@@ -25,6 +25,13 @@ namespace weft::testing {
 
 namespace cuda = device::cuda;
 
+/// What ranks ask of their communicators.
+inline void on_device(weftConfig_t& config) { config.device = 0; }
+inline void on_device_for_a_second(weftConfig_t& config) {
+  config.device = 0;
+  config.timeoutSeconds = 1;
+}
+
 #define CUDA_OK(call)                                                           \
   do {                                                                          \
     const ::weft::Status cuda_ok_ = ::weft::device::cuda::check((call), #call); \

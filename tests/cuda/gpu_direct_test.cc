@@ -24,8 +24,6 @@ uint64_t first_key(const transport::RemoteBuffer& buffer) {
 
 constexpr size_t kCount = 200001;  // well beyond what goes eagerly
 
-void on_device(weftConfig_t& config) { config.device = 0; }
-
 /// AllReduces and AllGathers on fresh streams with the same buffers, checked.
 void reduce_and_gather(Rank& me, size_t count, int rounds) {
   const DeviceStream stream;

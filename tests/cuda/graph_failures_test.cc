@@ -12,8 +12,6 @@
 namespace weft::testing::graph_failures_test {
 namespace {
 
-void on_device(weftConfig_t& config) { config.device = 0; }
-
 bool mentions(const char* text, const char* words) {
   return std::string(text).find(words) != std::string::npos;
 }

@@ -18,8 +18,6 @@ namespace {
 
 using Values = std::vector<float>;
 
-void on_device(weftConfig_t& config) { config.device = 0; }
-
 bool mentions(const char* text, const char* words) {
   return std::string(text).find(words) != std::string::npos;
 }

@@ -39,12 +39,6 @@ inline weftResult_t async_failure_of(weftComm_t comm) {
 
 namespace weft::testing::plan_paths {
 
-inline void on_device(weftConfig_t& config) { config.device = 0; }
-inline void on_device_for_a_second(weftConfig_t& config) {
-  config.device = 0;
-  config.timeoutSeconds = 1;
-}
-
 /// Of processes, which have a device each.
 inline bool can_have_processes(int devices) {
   return cuda::driver() && *cuda::Device::count() >= devices && settings().cuda_kernel &&
