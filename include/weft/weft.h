@@ -554,9 +554,9 @@ WEFT_API weftResult_t weftStreamQueryTo(weftStream_t stream, uint64_t position);
 /* Calls `notify` once, when every operation that is on the stream now is complete. Operations of an open
  * group do not count. Does not block, and no thread needs to wait. `notify` runs on a thread of the library,
  * never inside this call, and may call every function but weftStreamDestroy. Callbacks of one stream start
- * in the order of these calls, all callbacks of a process one after the other. A callback that blocks delays
- * the next by a millisecond. For a poll loop, let `notify` write to an eventfd. Errors: weftInvalidPointer
- * (NULL or destroyed, or `notify` is NULL). */
+ * in the order of these calls, all callbacks of a process one after the other. If one takes a millisecond,
+ * the next starts beside it, so lock what they share. For a poll loop, let `notify` write to an eventfd.
+ * Errors: weftInvalidPointer (NULL or destroyed, or `notify` is NULL). */
 WEFT_API weftResult_t weftStreamNotify(weftStream_t stream, weftNotify_t notify, void* arg);
 
 /* ---- collectives ----
