@@ -35,11 +35,10 @@ mv "$build.log" "$build/configure.log"
 # A request for more memory than there is fails, as it does without a sanitizer. Up to GCC 13 and LLVM 16 the runtime guesses the
 # bounds of a thread's dynamic storage, and the leak check faults where it guesses wrong; it finds those blocks without, too.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:abort_on_error=0:allocator_may_return_null=1:intercept_tls_get_addr=0}
-# libfabric keeps a few allocations for every connection. What NCCL has opened stays open, and mappings outlive a kernel that may
-# still write to them.
+# libfabric keeps a few allocations for every connection. What NCCL has opened stays open.
 suppressions=$(mktemp)
 trap 'rm -f "$suppressions"' EXIT
-printf 'leak:%s\n' libfabric.so weft::nccl::Library::open weft::engine::PlanMemory::~PlanMemory > "$suppressions"
+printf 'leak:%s\n' libfabric.so weft::nccl::Library::open > "$suppressions"
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$suppressions:print_suppressions=0}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 # A thread that has ended may be left to the end of its process.
