@@ -160,8 +160,8 @@ std::vector<Info> named(const std::vector<Info>& domains, const std::string& int
 /// bridge of containers, may lead nowhere.
 std::vector<Info> by_default(std::vector<Info> domains, const OfiOptions& options) {
   if (preference(provider_of(*domains.front())) > 1) {
-    std::ranges::stable_partition(domains,
-                                  [&](const Info& info) { return domain_of(*info) == options.met_over; });
+    std::stable_partition(domains.begin(), domains.end(),
+                          [&](const Info& info) { return domain_of(*info) == options.met_over; });
     domains.resize(1);
   }
   const size_t first =
