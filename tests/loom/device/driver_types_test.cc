@@ -70,7 +70,8 @@ static_assert(int{kLtMaxWorkspaceBytes} == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BY
               int{kLtAlignmentB} == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES &&
               int{kLtAlignmentC} == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES &&
               int{kLtAlignmentD} == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES &&
-              int{kLtNoReduction} == CUBLASLT_REDUCTION_SCHEME_NONE);
+              int{kLtNoReduction} == CUBLASLT_REDUCTION_SCHEME_NONE &&
+              int{kLtReductionInFp32} == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 
 }  // namespace loom::cuda
 #endif

@@ -61,9 +61,9 @@ TYPED_TEST(FusedGpuOperators, OfGeluAreBothStepsOfTheCpus) {
   void* const library = dlopen(std::getenv("LOOM_CUBLASLT_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
   auto* const refuse_aux =
       library == nullptr ? nullptr : reinterpret_cast<RefuseAux*>(dlsym(library, "fake_cublaslt_refuse_aux"));
-  for (const bool refused : {false, true}) {
-    if (refused && refuse_aux == nullptr) continue;
-    if (refuse_aux != nullptr) refuse_aux(refused);
+  for (const int answer : {cuda::kLtSuccess, cuda::kLtNotSupported, cuda::kLtInvalidValue}) {
+    if (answer != cuda::kLtSuccess && refuse_aux == nullptr) continue;
+    if (refuse_aux != nullptr) refuse_aux(answer);
     for (const auto& [rows, in, out] : {std::array<int64_t, 3>{17, 16, 24}, {18, 8, 32}, {9, 7, 5}})
       for (const bool has_bias : {false, true}) {
         auto x = this->template both<T>(random_values(rows * in, 1)),
@@ -89,7 +89,7 @@ TYPED_TEST(FusedGpuOperators, OfGeluAreBothStepsOfTheCpus) {
         for (auto* each : {&before, &y, &dx}) EXPECT_LT(this->difference(*each), 4 * kTolerance<T>);
       }
   }
-  if (refuse_aux != nullptr) refuse_aux(0);
+  if (refuse_aux != nullptr) refuse_aux(cuda::kLtSuccess);
   EXPECT_TRUE(this->queue->status().ok()) << this->queue->status().message();
 }
 

@@ -233,7 +233,9 @@ class Plans : public ProductsTest {
     y = upload(values);
     void* const library = dlopen(std::getenv("LOOM_CUBLASLT_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
     calls = reinterpret_cast<decltype(calls)>(dlsym(library, "fake_cublaslt_calls"));
-    ASSERT_NE(calls, nullptr);
+    slow_epilogues =
+        reinterpret_cast<decltype(slow_epilogues)>(dlsym(library, "fake_cublaslt_slow_epilogues"));
+    ASSERT_TRUE(calls != nullptr && slow_epilogues != nullptr);
   }
   cuda::Product product() const {
     return cuda::linear_forward<float>(x.as<float>(), w.as<float>(), nullptr, y.as<float>(), 64, 64, 64);
@@ -254,6 +256,7 @@ class Plans : public ProductsTest {
 
   device::Memory x, w, y;
   decltype(&fake_cublaslt_calls) calls = nullptr;
+  decltype(&fake_cublaslt_slow_epilogues) slow_epilogues = nullptr;
 };
 
 TEST_F(Plans, AreMadeOnceForEachShape) {
@@ -280,6 +283,76 @@ TEST_F(Plans, WithoutSplitsThereIsOneCandidate) {
   const uint64_t before = calls("cublasLtMatmul");
   (void)result_of(*strict);
   EXPECT_EQ(calls("cublasLtMatmul") - before, 1u * 4 + 1);
+}
+
+/// A product with an epilogue takes 50 ms, other work next to nothing.
+class Epilogues : public Plans {
+ protected:
+  void SetUp() override {
+    Plans::SetUp();
+    slow_epilogues(50);
+  }
+  void TearDown() override {
+    slow_epilogues(0);
+    Plans::TearDown();
+  }
+  cuda::Product with_bias() const {
+    return cuda::linear_forward<float>(x.as<float>(), w.as<float>(), x.as<float>(), y.as<float>(), 64, 64,
+                                       64);
+  }
+  template <typename T>
+  cuda::Product with_sums() const {
+    return cuda::linear_backward_weight<T>(x.as<T>(), w.as<T>(), y.as<float>(), y.as<float>(), 16, 16, 16);
+  }
+  /// Also counts how often the work apart ran.
+  bool prefers(Products& from, const cuda::Product& product, const cuda::Product& apart) {
+    from.prepare(cuda_queue(*queue), apart, workspace.data());
+    const bool preferred = from.prefers(cuda_queue(*queue), product, workspace.data(), [&] {
+      ++runs_apart;
+      from.multiply(cuda_queue(*queue), apart, workspace.data());
+    });
+    const Status drained = queue->drain();
+    EXPECT_TRUE(drained.ok()) << drained.message();
+    EXPECT_EQ(from.has(product), preferred);
+    return preferred;
+  }
+  int runs_apart = 0;
+};
+
+TEST_F(Epilogues, AreUsedOnlyIfTheyAreFaster) {
+  const auto timing = new_products({.split_k = false});
+  EXPECT_FALSE(prefers(*timing, with_bias(), product()));
+  EXPECT_EQ(runs_apart, 4);
+  EXPECT_FALSE(prefers(*timing, with_bias(), product()));
+  EXPECT_EQ(runs_apart, 4) << "it is known";
+  cuda::Product quick = product();
+  quick.shape.n = 32;
+  EXPECT_TRUE(prefers(*timing, quick, with_bias()));
+}
+
+TEST_F(Epilogues, ThatWereSlowerAreAmongTheChoices) {
+  const auto timing = new_products({.split_k = false}), same = new_products({.split_k = false});
+  EXPECT_FALSE(prefers(*timing, with_bias(), product()));
+  ASSERT_TRUE(same->adopt(timing->choices()).ok());
+  runs_apart = 0;
+  EXPECT_FALSE(prefers(*same, with_bias(), product()));
+  EXPECT_EQ(runs_apart, 0);
+}
+
+TEST_F(Epilogues, OfChoicesAreUsedWithoutTiming) {
+  const auto same = new_products({.split_k = false});
+  const auto first = new_products({.split_k = false, .prefers_first = true});
+  EXPECT_TRUE(prefers(*first, with_bias(), product()));
+  ASSERT_TRUE(same->adopt(first->choices()).ok());
+  EXPECT_TRUE(prefers(*same, with_bias(), product()));
+  EXPECT_EQ(runs_apart, 0);
+}
+
+TEST_F(Epilogues, WithoutTimingSumsOf16BitElementsAreTakenApart) {
+  EXPECT_TRUE(prefers(*products, with_sums<float>(), product()));
+  EXPECT_FALSE(prefers(*products, with_sums<bf16>(), product()));
+  EXPECT_FALSE(prefers(*products, with_sums<fp16>(), product()));
+  EXPECT_EQ(runs_apart, 0);
 }
 
 TEST_F(Plans, AProductThatWasNotPreparedIsNamed) {
@@ -350,6 +423,10 @@ TEST_F(Plans, WhatAreNoChoicesIsRefused) {
   auto damaged = nlohmann::ordered_json::parse(products->choices());
   for (auto& algorithm : damaged["algorithms"]) algorithm[1] = -1;
   EXPECT_TRUE(fails_with(products->adopt(damaged.dump()), Code::invalid_data, "is not 8 numbers"));
+  damaged = nlohmann::ordered_json::parse(products->choices());
+  damaged["apart"] = {1};
+  EXPECT_TRUE(
+      fails_with(products->adopt(damaged.dump()), Code::invalid_data, "an array of names was expected"));
 }
 
 // ---- Order

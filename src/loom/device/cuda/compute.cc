@@ -12,8 +12,8 @@ Result<std::unique_ptr<Compute>> Compute::create(Device& device, device::Queue& 
   return compute;
 }
 
-bool Compute::offers(const Product& product) {
-  return preparing_ ? products_.offers(queue_, product, workspace_.data()) : products_.has(product);
+bool Compute::prefers(const Product& product, const std::function<void()>& apart) {
+  return preparing_ ? products_.prefers(queue_, product, workspace_.data(), apart) : products_.has(product);
 }
 
 void Compute::multiply(const Product& product) {

@@ -11,6 +11,7 @@
 // Thread safety: one thread at a time.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -42,10 +43,15 @@ class Compute {
   void launch(const std::string& name, const Arguments& arguments) {
     launch(name, arguments.shape(), arguments);
   }
-  /// Whether a product can be queued: false where cuBLASLt has no algorithm for it.
-  bool offers(const Product& product);
   /// Queues a product.
   void multiply(const Product& product);
+  /// Queues a product with an epilogue, or `apart`, which queues the same as a product and kernels: what
+  /// Products::prefers() prefers.
+  template <typename Apart>
+  void multiply(const Product& product, const Apart& apart) {
+    if (takes_epilogue(product) && prefers(product, apart)) multiply(product);
+    else apart();
+  }
   void fill(void* to, std::byte value, int64_t bytes);
   void copy(void* to, const void* from, int64_t bytes);
 
@@ -65,6 +71,7 @@ class Compute {
   Compute(Device& device, device::Queue& queue, const Kernels& kernels, Products& products)
       : device_(device), queue_(static_cast<Queue&>(queue)), kernels_(kernels), products_(products) {}
   const Kernel* find(const std::string& name, size_t shared_bytes);
+  bool prefers(const Product& product, const std::function<void()>& apart);
   /// Work that has a name, where somebody asks for it.
   template <typename Name, typename Work>
   void timed(Name&& name, Work&& work) {

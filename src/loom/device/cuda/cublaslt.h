@@ -74,7 +74,8 @@ enum LtPreferenceAttribute : int {
   kLtAlignmentC = 7,
   kLtAlignmentD = 8,
 };
-inline constexpr uint32_t kLtNoReduction = 0;  // of kLtReductionSchemes: no product is split along k
+/// Of kLtReductionSchemes: no product is split along k; parts are added in the type of the arithmetic.
+inline constexpr uint32_t kLtNoReduction = 0, kLtReductionInFp32 = 2;
 
 // ---- The table
 

@@ -1,4 +1,4 @@
-// Linear layers and the head: products by cuBLASLt, and kernels where an epilogue cannot be had.
+// Linear layers and the head: products by cuBLASLt, and kernels where an epilogue cannot be had or is slower.
 #include "device/cuda/kernels/activation.h"
 #include "device/cuda/kernels/embedding.h"
 #include "device/cuda/operator_launches.h"
@@ -7,16 +7,20 @@
 namespace loom::cuda {
 namespace {
 
-/// Queues a product, and adds its bias by a kernel where cuBLASLt would not.
+/// Queues a product, and adds its bias by its epilogue or by a kernel.
 template <typename T>
-void queue_with_bias(Compute& compute, Product product, T* y, int64_t rows, int64_t width, int64_t stride) {
+void queue_with_bias(Compute& compute, const Product& product, T* y, int64_t rows, int64_t width,
+                     int64_t stride) {
   const T* const bias = static_cast<const T*>(product.bias);
-  if (bias == nullptr || takes_epilogue(product)) return compute.multiply(product);
-  product.shape.epilogue = Epilogue::none;
-  product.bias = nullptr;
-  compute.multiply(product);
-  // As an embedding of one position, which every row has.
-  compute.launch(kernel_of<T>("position"), PositionArguments<T>{y, bias, y, rows, width, stride, {}});
+  if (bias == nullptr) return compute.multiply(product);
+  compute.multiply(product, [&] {
+    Product alone = product;
+    alone.shape.epilogue = Epilogue::none;
+    alone.bias = nullptr;
+    compute.multiply(alone);
+    // As an embedding of one position, which every row has.
+    compute.launch(kernel_of<T>("position"), PositionArguments<T>{y, bias, y, rows, width, stride, {}});
+  });
 }
 
 template <typename T>
@@ -33,10 +37,12 @@ void backward_input(Compute& compute, const T* dy, const T* w, T* dx, int64_t ro
 template <typename T>
 void backward_weight(Compute& compute, const T* x, const T* dy, float* dw, float* dbias, int64_t rows,
                      int64_t in, int64_t out) {
-  const Product with_sums = linear_backward_weight(x, dy, dw, dbias, rows, in, out);
-  if (takes_epilogue(with_sums)) return compute.multiply(with_sums);
-  compute.multiply(linear_backward_weight<T>(x, dy, dw, nullptr, rows, in, out));
-  if (dbias != nullptr) queue_column_sums(compute, dy, dbias, false, rows, out, out);
+  const Product alone = linear_backward_weight<T>(x, dy, dw, nullptr, rows, in, out);
+  if (dbias == nullptr) return compute.multiply(alone);
+  compute.multiply(linear_backward_weight(x, dy, dw, dbias, rows, in, out), [&] {
+    compute.multiply(alone);
+    queue_column_sums(compute, dy, dbias, false, rows, out, out);
+  });
 }
 
 /// Products of 16-bit rows whose width is odd are slow, so that rows of logits have a stride.
@@ -59,29 +65,30 @@ void head_back(Compute& compute, const void* dlogits, const T* x, const T* w, T*
   if (dbias != nullptr) queue_column_sums(compute, from, dbias, add, rows, vocabulary, stride);
 }
 
-/// A GELU with a product: by the product's epilogue where cuBLASLt has it, which it need not have for fp32.
-template <typename T>
-bool multiply_with_gelu(Compute& compute, const Product& product) {
-  if (sizeof(T) != 2 || !takes_epilogue(product) || !compute.offers(product)) return false;
-  compute.multiply(product);
-  return true;
+/// Queues a product whose epilogue is a GELU, or `apart`. cuBLASLt need not have that epilogue for fp32.
+template <typename T, typename Apart>
+void queue_with_gelu(Compute& compute, const Product& product, const Apart& apart) {
+  if (sizeof(T) == 2) compute.multiply(product, apart);
+  else apart();
 }
 
 template <typename T>
 void forward_gelu(Compute& compute, const T* x, const T* w, const T* bias, T* before, T* y, int64_t rows,
                   int64_t in, int64_t out) {
-  if (multiply_with_gelu<T>(compute, linear_forward(x, w, bias, y, rows, in, out, before, out))) return;
-  forward(compute, x, w, bias, before, rows, in, out);
-  compute.launch(kernel_of<T>("gelu_tanh_forward"), ActivationForwardArguments<T>{before, y, rows * out});
+  queue_with_gelu<T>(compute, linear_forward(x, w, bias, y, rows, in, out, before, out), [&] {
+    forward(compute, x, w, bias, before, rows, in, out);
+    compute.launch(kernel_of<T>("gelu_tanh_forward"), ActivationForwardArguments<T>{before, y, rows * out});
+  });
 }
 
 template <typename T>
 void backward_input_gelu(Compute& compute, const T* dy, const T* w, const T* before, T* dx, int64_t rows,
                          int64_t in, int64_t out) {
-  if (multiply_with_gelu<T>(compute, linear_backward_input(dy, w, dx, rows, in, out, before, in))) return;
-  backward_input(compute, dy, w, dx, rows, in, out);
-  compute.launch(kernel_of<T>("gelu_tanh_backward"),
-                 ActivationBackwardArguments<T>{before, dx, dx, rows * in});
+  queue_with_gelu<T>(compute, linear_backward_input(dy, w, dx, rows, in, out, before, in), [&] {
+    backward_input(compute, dy, w, dx, rows, in, out);
+    compute.launch(kernel_of<T>("gelu_tanh_backward"),
+                   ActivationBackwardArguments<T>{before, dx, dx, rows * in});
+  });
 }
 
 }  // namespace

@@ -80,6 +80,21 @@ Status make_layout(Layout& layout, ElementType type, int64_t rows, int64_t colum
   return {};
 }
 
+/// Milliseconds of a few runs of `work`, which queues something on `queue`, after one that is not counted.
+template <typename Work>
+Result<float> time(Queue& queue, const Work& work) {
+  Status made_begin, made_end;
+  const TimedEvent begin(made_begin), end(made_end);
+  LOOM_TRY(made_begin);
+  LOOM_TRY(made_end);
+  LOOM_TRY(work());  // loads kernels
+  LOOM_TRY(begin.record(queue.stream()));
+  for (int i = 0; i < kTimedRuns; ++i) LOOM_TRY(work());
+  LOOM_TRY(end.record(queue.stream()));
+  LOOM_TRY(check((*driver())->event_synchronize(end.get()), "cuEventSynchronize"));
+  return end.ms_since(begin);
+}
+
 }  // namespace
 
 struct Products::Plan {
@@ -164,12 +179,31 @@ void Products::prepare(Queue& queue, const Product& product, void* workspace) {
   (void)queue.keep(make(queue, product, workspace));
 }
 
-bool Products::offers(Queue& queue, const Product& product, void* workspace) {
-  if (refused_.contains(key_of(product))) return false;
-  const Status made = make(queue, product, workspace);
-  if (made.code() == Code::unsupported) refused_.insert(key_of(product));
-  else (void)queue.keep(made);
-  return made.code() != Code::unsupported;
+bool Products::prefers(Queue& queue, const Product& product, void* workspace,
+                       const std::function<void()>& apart) {
+  const Key key = key_of(product);
+  const std::string name = key.text();
+  if (plans_.contains(key)) return true;
+  if (apart_.contains(name)) return false;
+  const bool chosen = choices_.contains(name);
+  const bool sums =
+      product.shape.epilogue == Epilogue::sums_of_a || product.shape.epilogue == Epilogue::sums_of_b;
+  Result<bool> preferred = chosen || !options_.prefers_first || !sums || size_of(product.shape.inputs) == 4;
+  if (*preferred) {
+    const Status made = make(queue, product, workspace);
+    // Versions of the library differ in what they answer for an epilogue that a device lacks: "not
+    // supported", or "invalid value". Errors of another kind show again without the epilogue.
+    if (made.code() == Code::unsupported || (made.code() == Code::system_error && !chosen)) preferred = false;
+    else if (!made.ok()) preferred = made;
+    else if (!chosen && !options_.prefers_first) preferred = is_faster(queue, product, workspace, apart);
+  }
+  if (!preferred.ok()) return queue.keep(preferred.status());
+  if (!*preferred) {
+    plans_.erase(key);
+    choices_.erase(name);
+    apart_.insert(name);
+  }
+  return *preferred;
 }
 
 void Products::multiply(Queue& queue, const Product& product, void* workspace) {
@@ -230,7 +264,7 @@ Result<std::vector<LtHeuristic>> Products::candidates(const Plan& plan, const Ke
   LOOM_TRY(check_lt(lt.preference_create(&made), "cublasLtMatmulPreferenceCreate"));
   const Preference preference(made);
   LOOM_TRY(set(made, kLtMaxWorkspaceBytes, static_cast<uint64_t>(workspace_bytes_)));
-  if (!options_.split_k) LOOM_TRY(set(made, kLtReductionSchemes, kLtNoReduction));
+  LOOM_TRY(set(made, kLtReductionSchemes, options_.split_k ? kLtReductionInFp32 : kLtNoReduction));
   LOOM_TRY(set(made, kLtAlignmentA, static_cast<uint32_t>(key.a)));
   LOOM_TRY(set(made, kLtAlignmentB, static_cast<uint32_t>(key.b)));
   LOOM_TRY(set(made, kLtAlignmentC, static_cast<uint32_t>(key.d)));
@@ -253,7 +287,7 @@ Result<LtAlgorithm> Products::fastest_of(const std::vector<LtHeuristic>& found, 
   Status first_failure;
   for (const LtHeuristic& candidate : found) {
     plan.algorithm = candidate.algorithm;
-    const Result<float> ms = time(queue, plan, product, workspace);
+    const Result<float> ms = time(queue, [&] { return run(queue, plan, product, workspace); });
     if (!ms.ok()) {  // the library may refuse at run time what it has proposed
       if (first_failure.ok()) first_failure = ms.status();
     } else if (*ms < best_ms) {
@@ -265,17 +299,15 @@ Result<LtAlgorithm> Products::fastest_of(const std::vector<LtHeuristic>& found, 
   return best;
 }
 
-Result<float> Products::time(Queue& queue, const Plan& plan, const Product& product, void* workspace) const {
-  Status made_begin, made_end;
-  const TimedEvent begin(made_begin), end(made_end);
-  LOOM_TRY(made_begin);
-  LOOM_TRY(made_end);
-  LOOM_TRY(run(queue, plan, product, workspace));  // loads the kernel
-  LOOM_TRY(begin.record(queue.stream()));
-  for (int i = 0; i < kTimedRuns; ++i) LOOM_TRY(run(queue, plan, product, workspace));
-  LOOM_TRY(end.record(queue.stream()));
-  LOOM_TRY(check((*driver())->event_synchronize(end.get()), "cuEventSynchronize"));
-  return end.ms_since(begin);
+Result<bool> Products::is_faster(Queue& queue, const Product& product, void* workspace,
+                                 const std::function<void()>& apart) const {
+  const Scope scope(device_);
+  const Plan& plan = *plans_.at(key_of(product));
+  const Result<float> together_ms = time(queue, [&] { return run(queue, plan, product, workspace); });
+  LOOM_TRY(together_ms.status());
+  const Result<float> apart_ms = time(queue, [&] { return apart(), queue.status(); });
+  LOOM_TRY(apart_ms.status());
+  return *together_ms <= *apart_ms;
 }
 
 // ---- Choices
@@ -286,13 +318,13 @@ std::string Products::facts() const {
   return fmt::format("{}, {} multiprocessors, cuBLASLt {}.{}.{}, workspace {}{}{}",
                      device.substr(device.find('(')), device_.multiprocessors(), lt.version[0], lt.version[1],
                      lt.version[2], workspace_bytes_, options_.tf32 ? ", tf32" : "",
-                     options_.split_k ? "" : ", no split-k");
+                     options_.split_k ? ", split-k in fp32" : ", no split-k");
 }
 
 std::string Products::choices() const {
   Json algorithms = Json::object();
   for (const auto& [name, algorithm] : choices_) algorithms[name] = algorithm.data;
-  return Json{{"facts", facts()}, {"algorithms", algorithms}}.dump(2);
+  return Json{{"facts", facts()}, {"algorithms", algorithms}, {"apart", apart_}}.dump(2);
 }
 
 Result<int64_t> Products::adopt(const std::string& text) {
@@ -312,7 +344,12 @@ Result<int64_t> Products::adopt(const std::string& text) {
     for (size_t i = 0; i < value.size(); ++i) algorithm.data[i] = value[i].get<uint64_t>();
     taken[name] = algorithm;
   }
+  const Json apart = read.value("apart", Json::array());
+  if (!apart.is_array() ||
+      !std::all_of(apart.begin(), apart.end(), [](const Json& v) { return v.is_string(); }))
+    return fail(Code::invalid_data, "products without their epilogues: an array of names was expected");
   for (const auto& [name, algorithm] : taken) choices_[name] = algorithm;
+  for (const Json& name : apart) apart_.insert(name);
   return static_cast<int64_t>(taken.size());
 }
 

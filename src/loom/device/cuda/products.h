@@ -1,14 +1,15 @@
 // Products: matrix products by cuBLASLt, each planned once. A plan belongs to a shape, its types, epilogue
 // and alignment. prepare() makes it: of eight candidates of the library the fastest is kept, and its 64 bytes
-// are the choice. Choices can be written down, and taken over by another process with the same device and
-// library. So all ranks multiply alike, and so does a run that is resumed: the library gives the same bits
-// for the same algorithm, device and version.
+// are the choice. Another choice is whether an epilogue is used. Choices can be written down, and taken over
+// by another process with the same device and library. So all ranks multiply alike, and so does a run that is
+// resumed: the library gives the same bits for the same algorithm, device and version.
 //
 // Nothing here has run on a GPU so far.
 //
 // Thread safety: one thread at a time.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -26,7 +27,7 @@ class Products {
   struct Options {
     bool tf32 = false;           // products of fp32 by TF32 (10 bits of mantissa)
     bool split_k = true;         // false: each sum over k is one thread block's
-    bool prefers_first = false;  // takes the first candidate, and times none
+    bool prefers_first = false;  // takes the first candidate, and times nothing
   };
 
   /// Errors: cublaslt()'s; system_error where the library refuses the device.
@@ -43,8 +44,11 @@ class Products {
   /// keeps failures: the library does not support the product, or refuses the choice that was taken over for
   /// it.
   void prepare(Queue& queue, const Product& product, void* workspace);
-  /// As prepare(), but false where the library has no algorithm for the product: it is asked once.
-  bool offers(Queue& queue, const Product& product, void* workspace);
+  /// As prepare() for a product with an epilogue, but true only if that is to be used in place of `apart`,
+  /// which queues the same without the epilogue. It is if cuBLASLt has an algorithm for it and `apart` takes
+  /// longer. Without timing, sums of 16-bit elements are taken apart, since several versions of cuBLASLt have
+  /// only slow algorithms for them. `apart` runs several times.
+  bool prefers(Queue& queue, const Product& product, void* workspace, const std::function<void()>& apart);
   /// Whether the product has a plan.
   bool has(const Product& product) const { return plans_.contains(key_of(product)); }
   /// Queues a product; `workspace` as above. The queue keeps failures: the product has no plan.
@@ -75,7 +79,8 @@ class Products {
   Result<std::vector<LtHeuristic>> candidates(const Plan& plan, const Key& key) const;
   Result<LtAlgorithm> fastest_of(const std::vector<LtHeuristic>& found, Queue& queue, Plan& plan,
                                  const Product& product, void* workspace) const;
-  Result<float> time(Queue& queue, const Plan& plan, const Product& product, void* workspace) const;
+  Result<bool> is_faster(Queue& queue, const Product& product, void* workspace,
+                         const std::function<void()>& apart) const;
   Status run(Queue& queue, const Plan& plan, const Product& product, void* workspace) const;
   std::string facts() const;
 
@@ -84,8 +89,8 @@ class Products {
   LtHandle* handle_ = nullptr;
   int64_t workspace_bytes_ = 0;
   std::map<Key, std::unique_ptr<Plan>> plans_;
-  std::set<Key> refused_;                       // by the library, of those that offers() was asked for
   std::map<std::string, LtAlgorithm> choices_;  // by Key::text()
+  std::set<std::string> apart_;                 // Key::text() of those whose epilogue is not used
 };
 
 /// "y = x·W" as sentences have it: m, n, k, types and epilogue.

@@ -6,6 +6,9 @@
 extern "C" {
 /// How often cublasLtMatmul or cublasLtMatmulAlgoGetHeuristic was called.
 uint64_t fake_cublaslt_calls(const char* function);
-/// From now on (1) it has no algorithm for products with a pre-activation, as an older library may not.
-void fake_cublaslt_refuse_aux(int refused);
+/// From now on it answers this status to products with a pre-activation, for which an older library may have
+/// no algorithm. 0: it has one.
+void fake_cublaslt_refuse_aux(int status);
+/// From now on a product with an epilogue takes so much longer.
+void fake_cublaslt_slow_epilogues(int milliseconds);
 }

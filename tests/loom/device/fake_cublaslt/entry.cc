@@ -11,12 +11,14 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "loom/device/fake_cublaslt/control.h"
 #include "loom/device/fake_cublaslt/problem.h"
@@ -31,7 +33,7 @@ constexpr uint64_t kMagic = 0x66616b6520416c67;
 constexpr int kMostCandidates = 8;
 constexpr uint64_t kWorkspaceOfPart = 1 << 20;
 
-std::atomic<bool> refuses_aux{false};
+std::atomic<int> answer_to_aux{kLtSuccess}, epilogue_ms{0};
 
 /// The 64 bytes of an algorithm, as this library fills them.
 struct Algorithm {
@@ -179,7 +181,7 @@ FAKE_API int cublasLtMatmulAlgoGetHeuristic(LtHandle*, LtMatmulDesc* desc, LtLay
   *found = 0;
   const Problem problem{*desc, *a, *b, *c, *d};
   if (const int refused = problem.check()) return refused;
-  if (problem.has_aux() && refuses_aux.load()) return kLtNotSupported;
+  if (problem.has_aux() && answer_to_aux.load() != kLtSuccess) return answer_to_aux.load();
   if (desc->epilogue != kLtEpilogueDefault)
     for (const uint32_t alignment : preference->alignment)
       if (alignment < 16) return kLtNotSupported;
@@ -246,6 +248,8 @@ FAKE_API int cublasLtMatmul(LtHandle* handle, LtMatmulDesc* desc, const void* al
   }
   const auto run = [](void* data, void* const* bytes) {
     const auto& [problem, has_bias, has_aux] = *static_cast<const Library::Work*>(data);
+    if (problem.desc.epilogue != kLtEpilogueDefault)
+      std::this_thread::sleep_for(std::chrono::milliseconds(epilogue_ms.load()));
     compute(problem, bytes[0], bytes[1], bytes[2], has_bias ? bytes[3] : nullptr,
             has_aux ? bytes[has_bias ? 4 : 3] : nullptr);
   };
@@ -256,7 +260,8 @@ FAKE_API int cublasLtMatmul(LtHandle* handle, LtMatmulDesc* desc, const void* al
 
 // ---- Control
 
-FAKE_API void fake_cublaslt_refuse_aux(int refused) { refuses_aux.store(refused != 0); }
+FAKE_API void fake_cublaslt_refuse_aux(int status) { answer_to_aux.store(status); }
+FAKE_API void fake_cublaslt_slow_epilogues(int milliseconds) { epilogue_ms.store(milliseconds); }
 FAKE_API uint64_t fake_cublaslt_calls(const char* function) {
   Library& library = Library::instance();
   const std::lock_guard guard(library.mutex);
