@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "allocations.h"
+
 namespace weft::engine {
 namespace {
 
@@ -47,6 +49,38 @@ TEST(Stash, RecycledMemoryHoldsNothingOfBefore) {
     EXPECT_EQ(stash.bytes(), 0u);
   }
 }
+
+#ifdef WEFT_COUNTS_ALLOCATIONS
+/// What a burst of early messages of so many operations allocates: all are here before the first is taken.
+int64_t allocations_of_burst(Stash& stash, OpNumber operations, uint32_t bytes) {
+  const std::string payload(bytes, 'x');
+  testing::AllocationCounter::begin();
+  for (OpNumber number = 0; number < operations; ++number)
+    for (const int peer : {1, 2}) EXPECT_TRUE(stash.keep(peer, envelope(7, number, bytes), payload.data()));
+  for (OpNumber number = 0; number < operations; ++number) stash.recycle(stash.take(7, number, -1));
+  return testing::AllocationCounter::end().all();
+}
+
+TEST(Stash, ABurstBeyondFourMebibytesAllocatesNothingAgain) {
+  Stash stash(64 << 20);
+  EXPECT_GT(allocations_of_burst(stash, 60, 48 << 10), 0);
+  EXPECT_EQ(allocations_of_burst(stash, 60, 48 << 10), 0);
+}
+
+TEST(Stash, ShortMessagesAfterABurstOfLongOnesComeToAllocateNothing) {
+  Stash stash(64 << 20);
+  allocations_of_burst(stash, 60, 48 << 10);
+  allocations_of_burst(stash, 300, 8);
+  EXPECT_EQ(allocations_of_burst(stash, 300, 8), 0);
+  EXPECT_EQ(allocations_of_burst(stash, 60, 48 << 10), 0);
+}
+
+TEST(Stash, MoreMessagesThanSparesAtFirstComeToAllocateNothing) {
+  Stash stash(64 << 20);
+  allocations_of_burst(stash, 5000, 8);
+  EXPECT_EQ(allocations_of_burst(stash, 5000, 8), 0);
+}
+#endif
 
 TEST(Stash, TransfersOfOtherPairsHaveTheSameNumber) {
   Stash stash(1 << 20);

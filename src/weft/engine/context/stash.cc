@@ -6,7 +6,8 @@ namespace weft::engine {
 
 namespace {
 
-constexpr size_t kSpares = 4096;  // of each kind: more than come while another rank has the core
+constexpr size_t kSpares = 4096;  // of a kind, before their list grows
+constexpr size_t kListed = 8;     // messages of an operation, before their list grows
 
 /// The last spare, or a new one.
 template <typename T>
@@ -22,13 +23,16 @@ T take_spare(std::vector<T>& spares) {
 Stash::Stash(uint64_t budget_bytes) : budget_bytes_(budget_bytes) {
   spare_nodes_.reserve(kSpares);
   spare_lists_.reserve(kSpares);
-  spare_payloads_.reserve(kSpares);
 }
 
 std::vector<Stash::Message>& Stash::list_of(uint64_t key) {
   const auto found = messages_.find(key);
   if (found != messages_.end()) return found->second;
-  if (spare_nodes_.empty()) return messages_[key];
+  if (spare_nodes_.empty()) {
+    std::vector<Message>& list = messages_[key];
+    list.reserve(kListed);
+    return list;
+  }
   Messages::node_type node = take_spare(spare_nodes_);
   node.key() = key;
   return messages_.insert(std::move(node)).position->second;
@@ -39,7 +43,7 @@ bool Stash::keep(int peer, const transport::Envelope& envelope, const void* payl
   if (cost > budget_bytes_ - bytes_) return false;
   Message message{peer, envelope, {}};
   if (payload) {
-    message.payload = take_spare(spare_payloads_);
+    message.payload = take_spare(spares_of(envelope.bytes));
     spare_bytes_ -= message.payload.capacity();
     const auto* bytes = static_cast<const std::byte*>(payload);
     message.payload.assign(bytes, bytes + envelope.bytes);
@@ -54,6 +58,7 @@ std::vector<Stash::Message> Stash::take(uint32_t comm, OpNumber number, int peer
   if (found == messages_.end()) return {};
   std::vector<Message> taken = take_spare(spare_lists_);
   std::vector<Message>& kept = found->second;
+  taken.reserve(std::max(kept.size(), kListed));
   size_t left = 0;
   for (size_t i = 0; i < kept.size(); ++i) {
     if (peer < 0 || kept[i].peer == peer) {
@@ -67,7 +72,7 @@ std::vector<Stash::Message> Stash::take(uint32_t comm, OpNumber number, int peer
   kept.erase(kept.begin() + static_cast<ptrdiff_t>(left), kept.end());
   if (left == 0) {
     Messages::node_type node = messages_.extract(found);
-    if (spare_nodes_.size() < kSpares) spare_nodes_.push_back(std::move(node));
+    spare_nodes_.push_back(std::move(node));
   }
   return taken;
 }
@@ -84,12 +89,12 @@ std::vector<Stash::Message> Stash::find_all(uint32_t comm, MessageKind kind) con
 void Stash::recycle(std::vector<Message> taken) {
   for (Message& message : taken) {
     const size_t bytes = message.payload.capacity();
-    if (bytes == 0 || spare_payloads_.size() == kSpares || spare_bytes_ + bytes > kSpareBytes) continue;
+    if (bytes == 0 || spare_bytes_ + bytes > budget_bytes_) continue;
     spare_bytes_ += bytes;
-    spare_payloads_.push_back(std::move(message.payload));
+    spares_of(bytes).push_back(std::move(message.payload));
   }
   taken.clear();
-  if (taken.capacity() > 0 && spare_lists_.size() < kSpares) spare_lists_.push_back(std::move(taken));
+  if (taken.capacity() > 0) spare_lists_.push_back(std::move(taken));
 }
 
 void Stash::drop(uint32_t comm) {
@@ -101,6 +106,9 @@ void Stash::drop(uint32_t comm) {
     for (const Message& message : it->second) bytes_ -= cost_of(message);
     it = messages_.erase(it);
   }
+  for (auto spares = spare_payloads_.rbegin(); spares != spare_payloads_.rend(); ++spares)
+    for (; !spares->empty() && spare_bytes_ > kLargeBytes; spares->pop_back())
+      spare_bytes_ -= spares->back().capacity();
 }
 
 }  // namespace weft::engine
