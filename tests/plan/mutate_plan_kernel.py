@@ -31,6 +31,12 @@ MUTATIONS = [
     ("= in place of >=", "plan_kernel.h", "return PlanBlock::load_acquire(word) >= value;",
      "return {} ? PlanBlock::load_acquire(word) == value : PlanBlock::load_acquire(word) >= value;"),
     ("epoch not advanced", "plan_kernel.h", "own_.epoch = block_.epoch;", "if (!{}) own_.epoch = block_.epoch;"),
+    ("the CPU is told before the peers", "plan_kernel.h", "      for (uint32_t rank = 0; rank < program_.ranks && left >> 16 == 0; ++rank)",
+     "      if ({}) PlanBlock::store_release(&call_.host->ended, block_.epoch);\n"
+     "      for (uint32_t rank = 0; rank < program_.ranks && left >> 16 == 0; ++rank)"),
+    ("the CPU is told relaxed", "plan_kernel.h", "      PlanBlock::store_release(&call_.host->ended, block_.epoch);\n    });",
+     "      if ({}) std::atomic_ref(call_.host->ended).store(block_.epoch, std::memory_order_relaxed);\n"
+     "      else PlanBlock::store_release(&call_.host->ended, block_.epoch);\n    });"),
     ("a barrier left out", "plan_kernel.h", "if (!(step.flags & kMeets)) return true;",
      "if ({} || !(step.flags & kMeets)) return true;"),
     ("another block's flag", "plan_kernel.h", "&own_.flag[step.peer][step.tag][part_]",

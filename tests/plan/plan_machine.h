@@ -213,8 +213,11 @@ class PlanMachine {
               cuda::PlanBlock block(b, real_clock);
               while (!kernel(block, arguments)) std::this_thread::yield();
             });
+          const bool peers_know = peers_know_of_end(r);
           for (std::thread& block : blocks) block.join();
-          std::string found = rank.host.abort ? "a block has waited too long" : end(r);
+          std::string found = rank.host.abort ? "a block has waited too long"
+                              : !peers_know   ? "a CPU hears of a kernel's end before a peer does"
+                                              : end(r);
           if (found.empty()) continue;
           const std::lock_guard guard(mutex);
           wrong = found;
@@ -290,6 +293,18 @@ class PlanMachine {
       if (r % 2 == 0) std::memcpy(call.scalar, &job.scalar, sizeof job.scalar);
       else call.scalar_at = &job.scalar;
     }
+  }
+
+  /// As a CPU that gives memory back: waits until a rank's kernel says that it has ended, and then touches
+  /// the peers' memory as if nobody else did.
+  bool peers_know_of_end(size_t r) {
+    Rank& rank = ranks_[r];
+    const uint64_t epoch = rank.operation + 1;
+    while (cuda::PlanBlock::load_acquire(&rank.host.ended) < epoch) std::this_thread::yield();
+    const cuda::PlanArguments& arguments = rank.arguments[rank.operation];
+    return std::all_of(arguments.call.peer, arguments.call.peer + ranks_.size(), [=](const auto& peer) {
+      return !peer.control || static_cast<const cuda::PlanControl*>(peer.control)->ended_by[r] == epoch;
+    });
   }
 
   static cuda::PlanProxy* proxy_of(Rank& rank) {

@@ -152,7 +152,8 @@ class PlanRun {
   }
 
   /// The last block to leave ends the operation: here, at the peers and for the CPU. `left` counts blocks in
-  /// its lower half, and in its upper half those that were stopped.
+  /// its lower half, and in its upper half those that were stopped. A CPU that knows of the end may give
+  /// memory of peers back: no store to them may come later.
   WEFT_IN_BLOCK void leave() {
     block_.once([&] {
       const uint32_t mine = block_.stopped ? 1u << 16 | 1 : 1;
@@ -164,7 +165,7 @@ class PlanRun {
       for (uint32_t rank = 0; rank < program_.ranks && left >> 16 == 0; ++rank)
         if (call_.peer[rank].control)
           PlanBlock::store_fenced(&control_of(rank).ended_by[program_.rank], block_.epoch);
-      PlanBlock::store_fenced(&call_.host->ended, block_.epoch);
+      PlanBlock::store_release(&call_.host->ended, block_.epoch);
     });
   }
 
