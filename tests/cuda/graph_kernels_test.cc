@@ -1,6 +1,9 @@
 // Captured calls as kernels of a CUDA graph: nothing of the CPU at a launch, beside ordinary calls and other
 // graphs in any order; and launches that go wrong.
+#include <atomic>
 #include <barrier>
+#include <list>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -119,8 +122,8 @@ TEST(PlanPathGraphs, CallsOfAGroupAndOnForkedStreamsFollowEachOther) {
       on_device);
 }
 
-/// A communicator has memory for some captures. Later ones go step by step.
-TEST(PlanPathGraphs, MoreCapturesThanThereIsMemoryForAreRight) {
+/// A communicator has memory for some graphs at a time. Further ones go step by step.
+TEST(PlanPathGraphs, MoreGraphsThanThereIsMemoryForAreRight) {
   WEFT_NEED_GRAPH_KERNELS();
   run_ranks(
       blocks(1, 2),
@@ -128,8 +131,9 @@ TEST(PlanPathGraphs, MoreCapturesThanThereIsMemoryForAreRight) {
         const DeviceStream stream;
         DeviceArray<float> values(kShort);
         std::string last;
+        std::list<Graph> graphs;
         for (int capture = 0; capture < 20; ++capture) {
-          Graph graph(stream);
+          Graph& graph = graphs.emplace_back(stream);
           WEFT_OK(all_reduce(values, values, kShort, me.comm, stream));
           ASSERT_EQ(graph.end(), cuda::kSuccess);
           values.set(given(me.rank, capture, kShort));
@@ -143,6 +147,185 @@ TEST(PlanPathGraphs, MoreCapturesThanThereIsMemoryForAreRight) {
         }
         EXPECT_EQ(last.find("_kernel"), std::string::npos) << last;
         EXPECT_EQ(operations_of(me.comm), 20u);
+      },
+      on_device);
+}
+
+// ---- Memory
+
+/// Captures a call, replays it, and destroys the graph. Returns how the call was done.
+std::string capture_and_replay(const Rank& me, int round, size_t count, const DeviceStream& stream,
+                               DeviceArray<float>& values) {
+  Graph graph(stream);
+  EXPECT_EQ(all_reduce(values, values, count, me.comm, stream), weftSuccess);
+  EXPECT_EQ(graph.end(), cuda::kSuccess);
+  for (int replay = 0; replay < 2; ++replay) {
+    values.set(given(me.rank, round + replay, count));
+    graph.launch();
+    stream.synchronize();
+    Values got = values.get();
+    got.resize(count);
+    EXPECT_EQ(got, sum_of(me.size, round + replay, count)) << "capture " << round;
+  }
+  return algorithm_of(me.comm);
+}
+
+// Captures after the 16th went step by step.
+TEST(PlanPathGraphs, FiftyGraphsOneAfterTheOtherUseTheSameMemory) {
+  WEFT_NEED_GRAPH_KERNELS();
+  WEFT_NEED_FAKE(fake);
+  constexpr int kRanks = 3;
+  std::barrier all(kRanks);
+  run_ranks(
+      blocks(1, kRanks),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> values(kLong);
+        (void)capture_and_replay(me, 0, kShort, stream, values);
+        all.arrive_and_wait();
+        const int64_t before = blocks_of_driver(fake);
+        all.arrive_and_wait();
+        for (int round = 1; round <= 50; ++round) {
+          const bool is_long = round % 3 == 0;
+          const std::string by = capture_and_replay(me, round, is_long ? kLong : kShort, stream, values);
+          EXPECT_EQ(by, is_long ? "direct_kernel" : "one_hop_kernel") << round;
+        }
+        all.arrive_and_wait();
+        EXPECT_EQ(blocks_of_driver(fake), before);
+        all.arrive_and_wait();
+      },
+      on_device);
+}
+
+/// Ranks of one process with a device each.
+TEST(PlanPathGraphs, FiftyGraphsOnTwoDevicesUseTheSameMemory) {
+  WEFT_NEED_GRAPH_KERNELS();
+  WEFT_NEED_FAKE(fake);
+  if (*cuda::Device::count() < 2) GTEST_SKIP() << "this machine has one CUDA device";
+  std::barrier both(2);
+  std::atomic<int64_t> before{0};
+  run_ranks(blocks(1, 2), [&](Rank& me) {
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.device = me.rank;
+    weftComm_t comm;
+    WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &comm, &config));
+    {
+      const DeviceStream stream(me.rank);
+      DeviceArray<float> values(kLong, me.rank);
+      for (int round = 0; round <= 50; ++round) {
+        const cuda::Scope scope(**cuda::Device::open(me.rank));
+        cuda::GraphHandle* graph = nullptr;
+        void* executable = nullptr;
+        CUDA_OK(driver().stream_begin_capture(stream.get(), cuda::kCaptureModeGlobal));
+        WEFT_OK(all_reduce(values, values, kLong, comm, stream));
+        CUDA_OK(driver().stream_end_capture(stream.get(), &graph));
+        CUDA_OK(graph_functions().instantiate(&executable, graph, 0));
+        values.set(given(me.rank, round, kLong));
+        CUDA_OK(graph_functions().launch(executable, stream.get()));
+        stream.synchronize();
+        ASSERT_EQ(values.get(), sum_of(2, round, kLong)) << round;
+        EXPECT_EQ(algorithm_of(comm), "direct_kernel") << round;
+        CUDA_OK(graph_functions().destroy_executable(executable));
+        CUDA_OK(driver().graph_destroy(graph));
+        both.arrive_and_wait();
+        if (round == 0) before = blocks_of_driver(fake);
+        both.arrive_and_wait();
+      }
+      EXPECT_EQ(blocks_of_driver(fake), before.load());
+      both.arrive_and_wait();
+    }
+    WEFT_OK(weftCommDestroy(comm));
+  });
+}
+
+// Stale packets and flags of an older graph would let ranks read what nobody has sent.
+TEST(PlanPathGraphs, ARootThatLaunchesMoreOftenThanItsPeersLeavesNothingForTheNextGraph) {
+  WEFT_NEED_GRAPH_KERNELS();
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> values(kShort);
+        for (int round = 0; round < 40; ++round) {
+          Graph graph(stream);
+          WEFT_OK(weftBroadcast(values.data(), values.data(), kShort, weftFloat, 0, me.comm, stream.weft()));
+          ASSERT_EQ(graph.end(), cuda::kSuccess);
+          values.set(given(me.rank, round, kShort));
+          graph.launch();
+          stream.synchronize();
+          EXPECT_EQ(algorithm_of(me.comm), "one_hop_kernel") << round;
+          ASSERT_EQ(values.get(), given(0, round, kShort)) << round;
+          if (me.rank == 0 && round % 3 == 0) graph.launch();  // its packets wait in the peer's slots
+          stream.synchronize();
+          both.arrive_and_wait();
+        }
+      },
+      on_device);
+}
+
+/// A rank that keeps its graphs keeps the sets from all ranks: both go step by step, and are right.
+TEST(PlanPathGraphs, RanksAgreeWhereOneDestroysItsGraphsLater) {
+  WEFT_NEED_GRAPH_KERNELS();
+  run_ranks(
+      blocks(1, 2),
+      [](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> values(kShort);
+        std::list<Graph> kept;
+        for (int round = 0; round < 40; ++round) {
+          kept.emplace_back(stream);
+          WEFT_OK(all_reduce(values, values, kShort, me.comm, stream));
+          ASSERT_EQ(kept.back().end(), cuda::kSuccess);
+          values.set(given(me.rank, round, kShort));
+          kept.back().launch();
+          stream.synchronize();
+          ASSERT_EQ(values.get(), sum_of(2, round, kShort)) << round;
+          if (me.rank == 1 || round % 20 == 19) kept.clear();
+        }
+      },
+      on_device);
+}
+
+/// The graph is destroyed before its communicator, after it, or after an abort.
+TEST(PlanPathGraphs, MemoryOfAGraphThatOutlivesItsCommunicatorIsGivenBack) {
+  WEFT_NEED_GRAPH_KERNELS();
+  WEFT_NEED_FAKE(fake);
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> values(kLong);
+        WEFT_OK(all_reduce(values, values, kLong, me.comm, stream));
+        stream.synchronize();
+        both.arrive_and_wait();
+        const int64_t before = blocks_of_driver(fake);
+        both.arrive_and_wait();
+        for (const bool aborts : {false, true}) {
+          weftComm_t comm;
+          WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &comm, nullptr));
+          std::optional<Graph> graph(stream);
+          WEFT_OK(all_reduce(values, values, kLong, comm, stream));
+          ASSERT_EQ(graph->end(), cuda::kSuccess);
+          graph->launch();
+          stream.synchronize();
+          both.arrive_and_wait();
+          if (aborts) (void)weftCommAbort(comm);
+          else WEFT_OK(weftCommDestroy(comm));
+          both.arrive_and_wait();
+          for (int launch = 0; launch < 3; ++launch) graph->launch();  // pass by
+          stream.synchronize();
+          std::this_thread::sleep_for(std::chrono::milliseconds(150));
+          EXPECT_EQ(blocks_of_driver(fake), before + 2);
+          both.arrive_and_wait();
+          if (me.rank == 0) graph->launch();  // it is destroyed while it runs
+          graph.reset();
+          both.arrive_and_wait();
+          EXPECT_TRUE(eventually([&] { return blocks_of_driver(fake) == before; }))
+              << blocks_of_driver(fake) - before << " blocks more";
+          both.arrive_and_wait();
+        }
       },
       on_device);
 }

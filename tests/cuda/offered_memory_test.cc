@@ -24,10 +24,6 @@ using engine::OfferedMemory;
 constexpr size_t kCount = 100'000;
 using Values = std::vector<float>;
 
-/// Blocks of device memory that this process has from the driver.
-int64_t blocks_of_driver(const FakeControls& fake) {
-  return static_cast<int64_t>(fake.calls("cuMemAlloc")) - static_cast<int64_t>(fake.calls("cuMemFree"));
-}
 /// Long enough for the keeper to look many times.
 void let_keeper_look() { std::this_thread::sleep_for(std::chrono::milliseconds(300)); }
 
@@ -40,7 +36,7 @@ struct ThreeBoards {
   std::unique_ptr<NodeBoard> third = NodeBoard::open(device, 2, 3, *first->offer()).take();
   cuda::BlockPool pool{device, cuda::BlockKind::device};
 
-  OfferedMemory memory() { return {&device, first, {*pool.take(4 << 20)}, {}, {}}; }
+  OfferedMemory memory() { return {&device, first, {*pool.take(4 << 20)}, {}, {}, {}}; }
 };
 
 TEST(OfferedMemory, StaysUntilTheKernelsOfAllPeersHaveLeft) {
@@ -73,18 +69,21 @@ TEST(OfferedMemory, ARankSaysThatItsKernelsHaveLeftWhenTheyHave) {
   EXPECT_TRUE(eventually([&] { return blocks_of_driver(fake) == before - 1; }));
 }
 
-TEST(OfferedMemory, StaysForGraphsAndPeersAreTold) {
+TEST(OfferedMemory, StaysAsLongAsGraphsAndPeersAreTold) {
   WEFT_NEED_FAKE(fake);
   ThreeBoards boards;
   boards.second->note_kernels_left();
   OfferedMemory memory = boards.memory();
   const int64_t before = blocks_of_driver(fake);
-  memory.in_graphs = true;
+  auto graph = std::make_shared<int>();
+  memory.graphs.push_back(graph);
   engine::give_back_unused(std::move(memory));
   EXPECT_TRUE(boards.third->kernels_of_peers_left());
   boards.third.reset();
   let_keeper_look();
   EXPECT_EQ(blocks_of_driver(fake), before);
+  graph.reset();
+  EXPECT_TRUE(eventually([&] { return blocks_of_driver(fake) == before - 1; }));
 }
 
 // What a communicator had offered stayed as long as its process.

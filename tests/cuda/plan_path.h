@@ -39,6 +39,11 @@ inline weftResult_t async_failure_of(weftComm_t comm) {
 
 namespace weft::testing::plan_paths {
 
+/// Blocks of device memory that this process has from the driver.
+inline int64_t blocks_of_driver(const FakeControls& fake) {
+  return static_cast<int64_t>(fake.calls("cuMemAlloc")) - static_cast<int64_t>(fake.calls("cuMemFree"));
+}
+
 /// Of processes, which have a device each.
 inline bool can_have_processes(int devices) {
   return cuda::driver() && *cuda::Device::count() >= devices && settings().cuda_kernel &&

@@ -34,11 +34,17 @@ std::unique_ptr<Communicator> make_shadow(Communicator& parent, uint32_t number)
 }
 
 /// What a graph that holds kernels keeps.
-struct GraphOfKernels {
-  GraphOfKernels() { cuda::DeferredFree::instance().graph_begins(); }
+class GraphOfKernels {
+ public:
+  explicit GraphOfKernels(std::shared_ptr<void> kept) : kept_(std::move(kept)) {
+    cuda::DeferredFree::instance().graph_begins();
+  }
   ~GraphOfKernels() { cuda::DeferredFree::instance().graph_ends(); }
   GraphOfKernels(const GraphOfKernels&) = delete;
   GraphOfKernels& operator=(const GraphOfKernels&) = delete;
+
+ private:
+  const std::shared_ptr<void> kept_;
 };
 
 }  // namespace
@@ -50,7 +56,7 @@ Captures::~Captures() {
     const Lock lock = parent_.context().lock();
     close();
     for (const Shadow& shadow : shadows_)
-      if (shadow.path && !shadow.graph.expired()) shadow.path->outlive();
+      if (shadow.path && !shadow.graph.expired()) shadow.path->outlive(shadow.graph);
   }
   dispose(shadows_);
 }
@@ -58,7 +64,7 @@ Captures::~Captures() {
 bool Captures::Shadow::in_use() const {
   return !comm->operations().unfinished().empty() ||
          std::any_of(calls.begin(), calls.end(), [](const auto& held) { return !held.expired(); }) ||
-         !graph.expired();
+         !graph.expired() || (path && path->ended() < path->begun());
 }
 
 Captures::Shadow* Captures::find(uint64_t capture) {
@@ -154,7 +160,7 @@ Status Captures::compare(Shadow& shadow, const StreamPath::StreamCall& call,
 
 Status Captures::keep_with(const cuda::Capture& capture, Shadow& shadow) {
   if (!shadow.graph.expired()) return {};
-  const auto graph = std::make_shared<GraphOfKernels>();
+  const auto graph = std::make_shared<GraphOfKernels>(shadow.path->kept_by_graphs());
   shadow.graph = graph;
   return cuda::keep_with(capture.graph, graph);
 }

@@ -18,6 +18,9 @@ namespace {
 
 constexpr int64_t kReportNs = 1'000'000'000;  // how long the reason of a peer's failure may take to arrive
 
+/// A call of a capture, which differs from those of other captures at the same place.
+uint32_t captured_number(uint32_t capture, uint32_t index) { return capture << 16 | (index & 0xffff); }
+
 template <typename Word>
 Word load(const Word& word) {
   return std::atomic_ref(const_cast<Word&>(word)).load(std::memory_order_acquire);
@@ -45,18 +48,22 @@ struct NodeBoard::RankWords {
     uint32_t partners, number;
   } on_stream[kCalls];
   struct CapturedCall {
-    uint64_t call;  // index, and history behind it; 0: none yet
+    uint64_t call;  // captured_number(), and history behind it; 0: none yet
     OnStream on_stream;
   } captured[kCaptures][kCapturedCalls];
+  struct Set {
+    uint32_t unused, cleared;  // the latest capture after which it is so
+  } set[kCaptures + 1];
 };
 
-/// The words of all ranks, then a flag for each receiver, sender and tag.
+/// The words of all ranks, then a flag for each receiver, sender and tag, then choices of sets.
 struct NodeBoard::Layout {
   static size_t flags_at(int ranks) { return static_cast<size_t>(ranks) * sizeof(RankWords); }
-  static size_t bytes(int ranks) {
+  static size_t choices_at(int ranks) {
     return flags_at(ranks) +
            static_cast<size_t>(ranks) * static_cast<size_t>(ranks) * kTags * sizeof(uint32_t);
   }
+  static size_t bytes(int ranks) { return choices_at(ranks) + kChoices * sizeof(uint64_t); }
 };
 
 /// The memory as this process has it mapped and pinned, once for all of its ranks.
@@ -197,15 +204,16 @@ NodeBoard::Captured NodeBoard::note_captured(uint32_t capture, uint32_t index, u
   const auto find = [=](RankWords & words) -> auto& {
     return words.captured[(capture - 1) % kCaptures][index % kCapturedCalls];
   };
-  const uint64_t mine = uint64_t{index} << 32 | history;
+  const uint32_t number = captured_number(capture, index);
+  const uint64_t mine = uint64_t{number} << 32 | history;
   std::atomic_ref(find(words(rank_)).call).store(mine);
   Captured found;
   for (int rank = 0; rank < ranks_; ++rank) {
     const uint64_t theirs = std::atomic_ref(find(words(rank)).call).load();
-    if (theirs >> 32 == index && theirs != mine) found.differing = rank;
+    if (theirs >> 32 == number && theirs != mine) found.differing = rank;
   }
   found.on_same_stream = note_stream(
-      [&](RankWords & words) -> auto& { return find(words).on_stream; }, index, stream, partners);
+      [&](RankWords & words) -> auto& { return find(words).on_stream; }, number, stream, partners);
   return found;
 }
 
@@ -252,6 +260,40 @@ Result<bool> NodeBoard::peers_are_well() {
   if (report_by_ns_ == 0) report_by_ns_ = now_ns() + kReportNs;
   if (now_ns() < report_by_ns_) return false;
   return fail(Code::remote_error, "rank {} has failed, or was aborted, while others used its memory", failed);
+}
+
+// ---- Sets of control memory
+
+void NodeBoard::note_set_unused(uint32_t set, uint32_t capture) {
+  store(words(rank_).set[set].unused, capture);
+}
+
+void NodeBoard::note_set_cleared(uint32_t set, uint32_t capture) {
+  store(words(rank_).set[set].cleared, capture);
+}
+
+bool NodeBoard::wants_clearing(uint32_t set, uint32_t capture) const {
+  if (load(words(rank_).set[set].cleared) >= capture) return false;
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (load(words(rank).pid) != 0 && load(words(rank).set[set].unused) < capture) return false;
+  return true;
+}
+
+bool NodeBoard::is_set_as_new(uint32_t set, uint32_t capture) const {
+  for (int rank = 0; rank < ranks_; ++rank)
+    if (load(words(rank).pid) != 0 && load(words(rank).set[set].cleared) < capture) return false;
+  return true;
+}
+
+Result<uint32_t> NodeBoard::agree_on_set(uint32_t capture, uint32_t choice) {
+  auto* const choices = reinterpret_cast<uint64_t*>(memory_->segment().data() + Layout::choices_at(ranks_));
+  const std::atomic_ref agreed(choices[capture % kChoices]);
+  uint64_t seen = agreed.load();
+  while (seen >> 32 < capture)
+    if (agreed.compare_exchange_weak(seen, uint64_t{capture} << 32 | choice)) return choice;
+  if (seen >> 32 == capture) return static_cast<uint32_t>(seen);
+  return fail(Code::invalid_usage,
+              "another rank is {} captures of CUDA graphs ahead, or more: capture in step", kChoices);
 }
 
 // ---- Kernels

@@ -27,6 +27,7 @@ class NodeBoard {
   static constexpr uint32_t kTags = 64;                           // of a sender to a receiver
   static constexpr uint32_t kCalls = 512;                         // of a rank, that are remembered
   static constexpr uint32_t kCaptures = 16, kCapturedCalls = 64;  // of a capture, that are remembered
+  static constexpr uint32_t kChoices = 256;                       // of sets, that are remembered
 
   /// What the node's lowest rank tells the others, as plain bytes.
   struct Offer {
@@ -76,6 +77,19 @@ class NodeBoard {
   /// Whether no other rank has done so. False: one has, and its report may still say why. Errors:
   /// remote_error, after a second without a report.
   Result<bool> peers_are_well();
+
+  // ---- Sets of control memory, from 1 to kCaptures (capture_sets.h)
+
+  /// This rank's graph of the capture that has this set is destroyed, and no kernel of it is under way.
+  void note_set_unused(uint32_t set, uint32_t capture);
+  /// Whether every rank of the node has noted that, and this rank has not cleared its part since.
+  bool wants_clearing(uint32_t set, uint32_t capture) const;
+  void note_set_cleared(uint32_t set, uint32_t capture);
+  /// Whether every rank of the node has cleared its part after this capture.
+  bool is_set_as_new(uint32_t set, uint32_t capture) const;
+  /// The set of a capture: what the first rank to come here has chosen; 0 is none. Errors: invalid_usage, if
+  /// other ranks are so far ahead that the choice is forgotten.
+  Result<uint32_t> agree_on_set(uint32_t capture, uint32_t choice);
 
   // ---- Kernels that use memory of other ranks; from any thread
 

@@ -56,9 +56,9 @@ class Keeper {
     memory.board->note_kernels_left();
   }
 
-  static bool give_back(const OfferedMemory& memory) {
-    if (!memory.under_way.empty()) return false;
-    if (memory.in_graphs) return true;
+  static bool give_back(OfferedMemory& memory) {
+    std::erase_if(memory.graphs, [](const auto& graph) { return graph.expired(); });
+    if (!memory.under_way.empty() || !memory.graphs.empty()) return false;
     if (!memory.board->kernels_of_peers_left()) return false;
     for (const cuda::Block& block : memory.blocks)
       cuda::DeferredFree::instance().add_block(*memory.device, cuda::BlockKind::device, block.data,

@@ -1,7 +1,7 @@
 // OfferedMemory: what a communicator's plan kernels leave behind when it ends: device memory that kernels of
 // the node's ranks reach. This rank's kernels may be under way, and so may its peers'. Each rank notes on the
 // node's board that its kernels have left. The memory is given back when every peer has noted it, or when the
-// peer's process has ended.
+// peer's process has ended, and no graph is left that may launch kernels.
 //
 // Nobody waits. What is in use goes to the process's keeper, whose thread looks again as long as it keeps
 // something. At the end of the process the driver takes the rest.
@@ -24,7 +24,8 @@ struct OfferedMemory {
   std::vector<std::shared_ptr<cuda::Importer::Mapping>> mappings;  // of peers' memory
   /// Of kernels under way: each says whether its kernel has left, from any thread.
   std::vector<std::function<bool()>> under_way;
-  bool in_graphs = false;  // a graph may launch kernels that use the blocks: they stay for ever
+  /// That may launch kernels which use the blocks, but no memory of peers.
+  std::vector<std::weak_ptr<void>> graphs;
 };
 
 /// Gives it back now, or when nobody uses it. Thread safety: any thread. Calls nothing of CUDA.

@@ -37,7 +37,8 @@ uint64_t PlanMemory::scratch_bytes(int ranks, uint32_t set) {
   return (static_cast<uint64_t>(ranks) + 1) * slot_bytes(set);
 }
 
-// A set is its control memory with slots, then its scratch. Behind all sets is the staging.
+// A set is its control memory with slots, then its scratch. Behind all sets is the staging, then zeros for a
+// set of a capture: the driver is not asked for memory while a graph is captured.
 uint64_t PlanMemory::begin_of(uint32_t set) const {
   const auto bytes = [this](uint32_t of) { return control_bytes(ranks_, of) + scratch_bytes(ranks_, of); };
   return set == 0 ? 0 : bytes(0) + (set - 1) * bytes(1);
@@ -50,22 +51,27 @@ PlanMemory::PlanMemory(DeviceExecutor& executor, std::shared_ptr<NodeBoard> boar
       ranks_(ranks),
       captures_(captures),
       of_rank_(static_cast<size_t>(ranks)),
-      memory_{&executor.device(), std::move(board), {}, {}, {}} {}
+      memory_{&executor.device(), std::move(board), {}, {}, {}, {}},
+      of_set_(captures + 1) {}
 
 Result<std::unique_ptr<PlanMemory>> PlanMemory::create(DeviceExecutor& executor,
                                                        std::shared_ptr<NodeBoard> board, int rank, int ranks,
                                                        uint32_t captures) {
   std::unique_ptr<PlanMemory> memory(new PlanMemory(executor, std::move(board), rank, ranks, captures));
-  auto own = memory->take_more(memory->begin_of(captures + 1) + 2 * kStagingBytes);
+  const uint64_t zeros_bytes = captures > 0 ? control_bytes(ranks, 1) : 0;
+  auto own = memory->take_more(memory->zeros_at() + zeros_bytes);
   if (!own) return own.status();
   memory->own_ = own->data;
   memory->of_rank_[static_cast<size_t>(rank)] = own->data;
   for (uint32_t set = 0; set <= captures; ++set)
     WEFT_TRY(clear(executor, own->data + memory->begin_of(set), control_bytes(ranks, set)));
+  WEFT_TRY(clear(executor, own->data + memory->zeros_at(), zeros_bytes));
   return memory;
 }
 
 PlanMemory::~PlanMemory() {
+  for (const auto& blocks : of_set_)
+    memory_.blocks.insert(memory_.blocks.end(), blocks.begin(), blocks.end());
   if (offered_) {
     give_back_unused(std::move(memory_));
   } else {
@@ -73,10 +79,17 @@ PlanMemory::~PlanMemory() {
   }
 }
 
-Result<cuda::Block> PlanMemory::take_more(uint64_t bytes) {
+Result<cuda::Block> PlanMemory::take_more(uint64_t bytes, uint32_t set) {
   auto block = executor_.device_blocks().take(std::max(bytes, kLeastBytes));
-  if (block) memory_.blocks.push_back(*block);
+  if (block) of_set_[set].push_back(*block);
   return block;
+}
+
+Status PlanMemory::clear_set(uint32_t set) {
+  for (const cuda::Block& block : std::exchange(of_set_[set], {})) executor_.device_blocks().give(block);
+  cuda::Queue& queue = executor_.queue(0);
+  WEFT_TRY(queue.copy(own_ + begin_of(set), own_ + zeros_at(), control_bytes(ranks_, set)));
+  return queue.drain();
 }
 
 Result<cuda::SharedMemory> PlanMemory::offer() {

@@ -37,8 +37,29 @@ Word acquire(const Word& word) {
 
 }  // namespace
 
-// The words of a kernel lie in flags of the device, which stay as long as the process.
 static_assert(sizeof(cuda::PlanHost) <= offsetof(cuda::Device::Flags, done));
+
+// Its end calls nothing of CUDA: a thread of the driver may let go of a graph.
+class PlanPath::Words {
+ public:
+  Words(cuda::Device& device, cuda::Device::Flags& flags)
+      : device_(device), flags_(flags), host_(*new (&flags) cuda::PlanHost{}) {}
+  ~Words() {
+    std::memset(static_cast<void*>(&host_), 0, sizeof host_);
+    device_.give_flags(&flags_);
+  }
+  Words(const Words&) = delete;
+  Words& operator=(const Words&) = delete;
+
+  cuda::PlanHost& host() const { return host_; }
+
+ private:
+  cuda::Device& device_;
+  cuda::Device::Flags& flags_;
+  cuda::PlanHost& host_;
+};
+
+static_assert(PlanMemory::kMostCaptures <= NodeBoard::kCaptures);
 
 Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
                                                    const topology::Layout& layout, int rank,
@@ -52,8 +73,8 @@ Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, std
   const uint32_t captures = layout.nodes() == 1 ? PlanMemory::kMostCaptures : 0;
   auto memory = PlanMemory::create(executor, board, rank, ranks, captures);
   if (!memory) return memory.status();
-  auto path =
-      create(executor, std::move(board), rank, reach_of(layout, 0, false, message_bytes), memory.take(), 0);
+  auto path = create(executor, std::move(board), rank, reach_of(layout, 0, false, message_bytes),
+                     memory.take(), 0, 0);
   if (!path || layout.nodes() == 1) return path;
   auto proxy = Proxy::create(executor, ranks);
   if (!proxy) return proxy.status();
@@ -63,37 +84,37 @@ Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, std
 
 Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
                                                    int rank, KernelReach reach,
-                                                   std::shared_ptr<PlanMemory> memory, uint32_t set) {
+                                                   std::shared_ptr<PlanMemory> memory, uint32_t set,
+                                                   uint32_t capture) {
   std::shared_ptr<PlanPath> path(
-      new PlanPath(executor, std::move(board), rank, std::move(reach), std::move(memory), set));
+      new PlanPath(executor, std::move(board), rank, std::move(reach), std::move(memory), set, capture));
   auto kernels = cuda::PlanKernels::of(executor.device());
   if (!kernels) return kernels.status();
   path->kernels_ = *kernels;
-  auto words = executor.device().take_flags();
-  if (!words) return words.status();
-  path->words_ = *words;
-  path->host_ = new (*words) cuda::PlanHost{};
+  auto flags = executor.device().take_flags();
+  if (!flags) return flags.status();
+  path->words_ = std::make_shared<Words>(executor.device(), **flags);
+  path->host_ = &path->words_->host();
   WEFT_TRY(
       cuda::check((*cuda::driver())->event_create(&path->last_, cuda::kEventDisableTiming), "cuEventCreate"));
   return path;
 }
 
-// A kernel that has yet to leave reads its words and the proxy's, which stay for ever then.
+// A kernel that has yet to leave reads its words, and the proxy's, which stay for ever then.
 PlanPath::~PlanPath() {
   const cuda::Scope scope(executor_.device());
   if (last_) (void)(*cuda::driver())->event_destroy(last_);
   if (!words_) return;
-  const auto has_left = [host = host_, launched = launched_] {
-    return acquire(host->ended) >= std::max(launched, acquire(host->begun));
+  const auto has_left = [words = words_, launched = launched_] {
+    const cuda::PlanHost& host = words->host();
+    return acquire(host.ended) >= std::max(launched, acquire(host.begun));
   };
   if (!has_left()) {
     memory_->outlast(has_left);
     if (proxy_) proxy_->outlive();
-    return;
+  } else if (is_captured()) {
+    board_->note_set_unused(set_, capture_);
   }
-  if (outlives_) return;
-  std::memset(static_cast<void*>(host_), 0, sizeof *host_);
-  executor_.device().give_flags(words_);
 }
 
 Result<PlanPath::Offer> PlanPath::offer() {
@@ -301,7 +322,7 @@ Result<std::byte*> PlanPath::staging_for(int space, uint64_t bytes) {
   if (!one_process_) return memory_->staging(space);
   cuda::Block& block = staging_[space];
   if (block.data && uint64_t{1} << block.size_class >= bytes) return block.data;
-  auto larger = memory_->take_more(bytes);
+  auto larger = memory_->take_more(bytes, set_);
   if (!larger) return larger.status();
   block = *larger;
   return block.data;
@@ -326,9 +347,12 @@ Status PlanPath::launch(const StreamCall& stream_call, const Kernel& kernel) {
 // ---- Graphs
 
 Result<std::shared_ptr<StreamPath>> PlanPath::for_capture(uint32_t number) {
-  if (number > memory_->captures()) return std::shared_ptr<StreamPath>();
-  auto path = create(executor_, board_, rank_,
-                     reach_of(reach_.layout, reach_.blocks, one_process_, 0, number), memory_, number);
+  if (memory_->captures() == 0) return std::shared_ptr<StreamPath>();
+  const auto set = sets_.find(number, [this](uint32_t unused) { return memory_->clear_set(unused); });
+  if (!set) return set.status();
+  if (*set == 0) return std::shared_ptr<StreamPath>();
+  auto path = create(executor_, board_, rank_, reach_of(reach_.layout, reach_.blocks, one_process_, 0, *set),
+                     memory_, *set, number);
   if (!path) return path.status();
   (*path)->one_process_ = one_process_;
   (*path)->one_device_ = one_device_;
@@ -343,11 +367,6 @@ uint64_t PlanPath::begun() const { return acquire(host_->begun); }
 uint64_t PlanPath::ended() const { return acquire(host_->ended); }
 // A launch stores `begun` and then reads `abort` (plan_kernel.h).
 void PlanPath::stop() { std::atomic_ref(host_->abort).store(1); }
-void PlanPath::outlive() {
-  outlives_ = true;
-  memory_->outlive();
-  if (proxy_) proxy_->outlive();
-}
 
 // ---- Operations under way
 

@@ -37,6 +37,7 @@
 
 #include "base/status.h"
 #include "device/cuda/plan_kernels.h"
+#include "engine/gpu/capture_sets.h"
 #include "engine/gpu/device_executor.h"
 #include "engine/gpu/node_board.h"
 #include "engine/gpu/plan_choice.h"
@@ -94,25 +95,32 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   uint64_t begun() const override;
   uint64_t ended() const override;
   void stop() override;
-  void outlive() override;
+  std::shared_ptr<void> kept_by_graphs() const override { return words_; }
+  void outlive(std::weak_ptr<void> graph) override { memory_->outlive(std::move(graph)); }
 
  private:
   PlanPath(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board, int rank, KernelReach reach,
-           std::shared_ptr<PlanMemory> memory, uint32_t set)
+           std::shared_ptr<PlanMemory> memory, uint32_t set, uint32_t capture)
       : executor_(executor),
         board_(std::move(board)),
         rank_(rank),
         memory_(std::move(memory)),
         set_(set),
+        capture_(capture),
+        sets_(board_, memory_->captures()),
         reach_(std::move(reach)) {}
   static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
                                                   int rank, KernelReach reach,
-                                                  std::shared_ptr<PlanMemory> memory, uint32_t set);
+                                                  std::shared_ptr<PlanMemory> memory, uint32_t set,
+                                                  uint32_t capture);
   bool is_captured() const { return set_ > 0; }
   struct Kernel final : Served {
     cuda::PlanProgram program;
     bool exposes[2] = {};  // by space: input, output
   };
+  /// Words between the CPU and the kernels, in flags of the device. They stay as long as the path, a kernel
+  /// that is under way at its end, and a graph of its calls.
+  class Words;
   /// A buffer of a call that peers do not reach, and what stands for it.
   struct Staged {
     std::byte* staging = nullptr;
@@ -133,15 +141,16 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   const std::shared_ptr<NodeBoard> board_;
   const int rank_;
   const std::shared_ptr<PlanMemory> memory_;
-  const uint32_t set_;  // of the memory
+  const uint32_t set_;      // of the memory
+  const uint32_t capture_;  // of the communicator's; 0: none
+  CaptureSets sets_;        // of captures, where this is none's
   const cuda::PlanKernels* kernels_ = nullptr;
-  cuda::Device::Flags* words_ = nullptr;  // hold *host_
-  cuda::PlanHost* host_ = nullptr;
+  std::shared_ptr<Words> words_;
+  cuda::PlanHost* host_ = nullptr;  // in them
   KernelReach reach_;
   std::unique_ptr<Proxy> proxy_;                   // null: all ranks are on one node
   bool one_process_ = false, one_device_ = false;  // all ranks of a node are of
   cuda::Block staging_[2];                         // of input and output, in one process, of memory_
-  bool outlives_ = false;                          // a graph may launch kernels later
   bool copies_last_ = false;                       // behind the last kernel, from a staging
   uint64_t launched_ = 0;                          // epochs
   size_t lingering_ = 0;                           // operations that are over before their kernels were

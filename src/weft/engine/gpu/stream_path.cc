@@ -6,7 +6,9 @@
 
 namespace weft::engine {
 
-Result<std::shared_ptr<StreamPath>> StreamPath::for_capture(uint32_t) { return std::shared_ptr<StreamPath>(); }
+Result<std::shared_ptr<StreamPath>> StreamPath::for_capture(uint32_t) {
+  return std::shared_ptr<StreamPath>();
+}
 Status StreamPath::capture(const StreamCall&, const std::shared_ptr<const Served>&) {
   return fail(Code::internal_error, "this path does no captured calls");
 }

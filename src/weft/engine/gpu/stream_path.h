@@ -101,8 +101,10 @@ class StreamPath {
   virtual uint64_t ended() const { return 0; }
   /// Launches leave their calls out from now on, and what is under way waits for nobody.
   virtual void stop() {}
-  /// Graphs that hold calls outlive this.
-  virtual void outlive() {}
+  /// What a graph of this path's calls has to keep: words that its kernels read at every launch.
+  virtual std::shared_ptr<void> kept_by_graphs() const { return nullptr; }
+  /// The graph may be launched when this has ended. `graph` expires with it.
+  virtual void outlive(std::weak_ptr<void> /*graph*/) {}
 
  protected:
   StreamPath() = default;
