@@ -9,7 +9,12 @@ shift
 
 results=$(mktemp)
 trap 'rm -f "$results"' EXIT
-ctest --test-dir "$build" --output-on-failure --parallel "$((2 * $(nproc) + 2))" --timeout 300 \
+# libfabric's verbs provider reads the names of all symbols of the kernel, twice in each process that opens libfabric, which
+# takes 0.1 s. Where root may mount, the tests see none.
+alone=()
+hide='mount --bind /dev/null /proc/kallsyms'
+unshare --mount sh -c "$hide" 2> /dev/null && alone=(unshare --mount sh -c "$hide && exec \"\$@\"" sh)
+"${alone[@]}" ctest --test-dir "$build" --output-on-failure --parallel "$((2 * $(nproc) + 2))" --timeout 300 \
   --no-tests=error --output-junit "$results" ${CTEST_ARGUMENTS:-} "$@"
 code=$?
 [ -s "$results" ] || { echo "${TEST_LABEL:+$TEST_LABEL: }ctest did not end: it left no report (exit code $code)"; exit $((code ? code : 1)); }
