@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "ops/philox.h"
 
@@ -43,6 +44,12 @@ constexpr int kLanes = sizeof(Lanes) / sizeof(uint64_t);
 constexpr int kRegisters = kLanes < 4 ? 4 : 2;  // in flight together: a round's products wait for each other
 constexpr int kDrawn = 4 * kLanes * kRegisters;
 
+/// Lanes of `a` and `b` in turn, from lane `first` on. GCC and clang have this function.
+template <int first, size_t... lane>
+Lanes lanes_in_turn(Lanes a, Lanes b, std::index_sequence<lane...>) {
+  return __builtin_shufflevector(a, b, first + static_cast<int>(lane / 2 + lane % 2 * kLanes)...);
+}
+
 /// words[4i + lane] = philox(key, block + i).word[lane], kDrawn of them.
 inline void draw(RandomKey key, uint64_t block, uint32_t* words) {
   Lanes c0[kRegisters], c1[kRegisters], c2[kRegisters], c3[kRegisters];
@@ -61,16 +68,11 @@ inline void draw(RandomKey key, uint64_t block, uint32_t* words) {
     }
     k0 += kPhiloxKeyStep0, k1 += kPhiloxKeyStep1;
   }
-  Lanes first_half, second_half;  // lanes of two registers in turn
-  for (int lane = 0; lane < kLanes; ++lane) {
-    first_half[lane] = static_cast<uint64_t>(lane / 2 + lane % 2 * kLanes);
-    second_half[lane] = first_half[lane] + kLanes / 2;
-  }
   for (int r = 0; r < kRegisters; ++r) {
     const Lanes words01 = (c0[r] & 0xffffffffu) | (c1[r] << 32);
     const Lanes words23 = (c2[r] & 0xffffffffu) | (c3[r] << 32);
-    const Lanes halves[] = {__builtin_shuffle(words01, words23, first_half),
-                            __builtin_shuffle(words01, words23, second_half)};
+    const Lanes halves[] = {lanes_in_turn<0>(words01, words23, std::make_index_sequence<kLanes>()),
+                            lanes_in_turn<kLanes / 2>(words01, words23, std::make_index_sequence<kLanes>())};
     std::memcpy(words + r * 4 * kLanes, halves, sizeof halves);
   }
 }
