@@ -136,10 +136,22 @@ def of_shape(model):
     return words
 
 
+# Loom's steps of one rank wait for no peer. So kernels may be loaded when they are first used, and cuBLASLt's thousands need not
+# all be loaded, which Weft asks for otherwise.
+ALONE = {"CUDA_MODULE_LOADING": "LAZY"}
+LOOM_SIZES = (("gpt2", "124M", 60, 20), ("gpt2-xl", "1.5B", 120, 45))
+
+
+def loom_step(model, size, limit_s, usual_s):
+    step(f"loom_{size}", "training", limit_s, usual_s, f"Loom's steps of GPT-2 {size} in bf16",
+         ["{bin}/loom_step", "--gpu", "0", "--precision", "bf16", "--vocabulary", "{vocabulary}", *of_model(model), "--kernels"],
+         readers.training, ["Loom's kernels"], **ALONE)
+
+
 def sanitized(name, tool, asks, *words):
     step(name, "tools", 60, 15, asks,
          ["{compute-sanitizer}", "--tool", tool, "--kernel-name", "kns=loom_", "--error-exitcode", "3", *words], readers.errors,
-         ["compute-sanitizer", "Loom's kernels"])
+         ["compute-sanitizer", "Loom's kernels"], **ALONE)
 
 
 def collectives(ranks):
@@ -151,6 +163,15 @@ def collectives(ranks):
 
 # ---- environment; the facts themselves are a step that every run begins with (quarter_hour.py) ----
 step("weft_info", "environment", 30, 5, "What the driver and the device offer to Weft", ["{bin}/weft_info", "--cuda"], readers.lines)
+
+# ---- first signs of Loom, whose kernels and products no GPU has run: the rest of Loom's steps follows below ----
+step("operators", "losses", 90, 20, "Operators and tiny models in each element type, outputs poisoned: the CPU's numbers?",
+     ["{bin}/test_loom_device", "--gtest_filter={operators}"], readers.google_tests, ["Loom's kernels"])
+step("gradients", "losses", 60, 20, "Gradients of tiny models in fp32: the differences of the loss?",
+     ["{bin}/loom_probe", "gradients", "--gpu", "0", "--families", "{gradient families}", "--parameters", "{gradient parameters}"],
+     readers.json_rows, ["Loom's kernels"], **ALONE)
+for model, size, limit_s, usual_s in LOOM_SIZES[:1]:
+    loom_step(model, size, limit_s, usual_s)
 
 # ---- step 0 ----
 step("fsdp_over_weft", "step 0", 120, 45,
@@ -221,30 +242,13 @@ step("deadline", "failures", 40, 5, "How soon the stream goes on when a peer nev
 
 beside_threads("all_gather")
 
-# ---- correctness ----
-of_tests("graphs", 90, 30, "Does a capture take cuStreamWaitValue32, and do graphs give the right results?")
-step("small_operations", "correctness", 90, 50, "Are 10^6 small operations with random delays right, or as many as 45 s hold?",
-     ["{bin}/gpu_ranks", "random", "2", "{operations}", "--seconds", "{seconds}"], readers.json_rows)
-of_tests("others", 90, 40, "The tests of GPU memory on the real driver: types, failures, what is given back")
-of_tests("layouts", 90, 40, "Every collective over layouts of ranks as threads")
-of_tests("processes", 60, 20, "Ranks as processes, through CUDA IPC")
-collectives(2)
-
 # ---- Loom: do tiny models have the CPU's losses, and how fast are large ones? PyTorch's steps follow Loom's of the same size ----
-step("operators", "losses", 90, 20, "Operators and tiny models in each element type, outputs poisoned: the CPU's numbers?",
-     ["{bin}/test_loom_device", "--gtest_filter={operators}"], readers.google_tests, ["Loom's kernels"])
-step("gradients", "losses", 60, 20, "Gradients of tiny models in fp32: the differences of the loss?",
-     ["{bin}/loom_probe", "gradients", "--gpu", "0", "--families", "{gradient families}", "--parameters", "{gradient parameters}"],
-     readers.json_rows, ["Loom's kernels"])
 for precision in ("fp32", "bf16"):
     step(f"losses_{precision}", "losses", 120, 45, f"Tiny models of each family in {precision}: the CPU's losses?",
          ["python3", "-B", "{root}/perf/gpu/loom_losses.py", "{bin}/loom", "--steps", "{loss steps}", "--width", "{loss width}",
-          "--tokens", "{loss tokens}", "--families", "{loss families}", "--precisions", precision], readers.json_rows, ["Loom's kernels"])
-for model, size, limit_s, usual_s in (("gpt2", "124M", 60, 20), ("gpt2-xl", "1.5B", 120, 45)):
-    step(f"loom_{size}", "training", limit_s, usual_s, f"Loom's steps of GPT-2 {size} in bf16",
-         ["{bin}/loom_step", "--gpu", "0", "--precision", "bf16", "--vocabulary", "{vocabulary}", *of_model(model),
-          "--kernels"], readers.training,
-         ["Loom's kernels"])
+          "--tokens", "{loss tokens}", "--families", "{loss families}", "--precisions", precision], readers.json_rows, ["Loom's kernels"], **ALONE)
+for model, size, limit_s, usual_s in LOOM_SIZES[1:]:
+    loom_step(model, size, limit_s, usual_s)
 for model, size, eager_s, compiled_s in (("gpt2", "124M", 25, 60), ("gpt2-xl", "1.5B", 40, 75)):
     for mode, usual_s in (("eager", eager_s), ("compiled", compiled_s)):
         step(f"torch_{mode}_{size}", "training", 2 * usual_s, usual_s, f"PyTorch's steps of GPT-2 {size} in bf16, {mode}",
@@ -252,7 +256,7 @@ for model, size, eager_s, compiled_s in (("gpt2", "124M", 25, 60), ("gpt2-xl", "
 for model, size, usual_s in (("gpt2", "124M", 15), ("gpt2-xl", "1.5B", 20)):
     step(f"ceilings_{size}", "training", 60, usual_s, f"What a step of GPT-2 {size} in bf16 is made of, each alone: the best there is",
          ["{bin}/loom_probe", "ceilings", "--vocabulary", "{vocabulary}", "--cube", "{cube}", "--copy", "{copy}", "--repeats", "{repeats}",
-          *of_shape(model)], readers.json_rows, ["Loom's kernels"])
+          *of_shape(model)], readers.json_rows, ["Loom's kernels"], **ALONE)
 for tool, asks in (("memcheck", "an access out of bounds"), ("racecheck", "a race in shared memory")):
     sanitized(f"{tool}_step", tool, f"Does {tool} find {asks} in a step in bf16?", "{bin}/loom_step", "--gpu", "0", "--precision", "bf16",
               "--layers", "1", "--width", "128", "--heads", "2", "--tokens", "200", "--batch", "2", "--vocabulary", "500", "--dropout",
@@ -263,7 +267,16 @@ for tool, asks in (("memcheck", "an access out of bounds"), ("racecheck", "a rac
 step("ncu", "tools", 90, 40, "What limits each kernel of a step of two blocks of GPT-2 124M",
      ["{ncu}", "--clock-control", "none", "--kernel-name", "regex:loom_", "--launch-count", "100", "--csv", "--page", "raw", "--print-units",
       "base", "--metrics", ",".join(readers.NCU_METRICS), "{bin}/loom_step", "--gpu", "0", "--precision", "bf16", "--layers", "2",
-      "--batch", "16", "--tokens", "1024", "--steps", "1"], readers.ncu, ["ncu", "Loom's kernels"])
+      "--batch", "16", "--tokens", "1024", "--steps", "1"], readers.ncu, ["ncu", "Loom's kernels"], **ALONE)
+
+# ---- correctness ----
+of_tests("graphs", 90, 30, "Does a capture take cuStreamWaitValue32, and do graphs give the right results?")
+step("small_operations", "correctness", 90, 50, "Are 10^6 small operations with random delays right, or as many as 45 s hold?",
+     ["{bin}/gpu_ranks", "random", "2", "{operations}", "--seconds", "{seconds}"], readers.json_rows)
+of_tests("others", 90, 40, "The tests of GPU memory on the real driver: types, failures, what is given back")
+of_tests("layouts", 90, 40, "Every collective over layouts of ranks as threads")
+of_tests("processes", 60, 20, "Ranks as processes, through CUDA IPC")
+collectives(2)
 
 # ---- processes ----
 EIGHT = ["-b", "8", "-e", "8", "-c", "0"]
