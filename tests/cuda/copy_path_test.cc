@@ -436,6 +436,40 @@ TEST(CopyPath, AnAbortLetsAllStreamsGoOn) {
       on_device);
 }
 
+// The staging of a rank that had failed stayed as long as its job.
+TEST(CopyPath, TwentyCommunicatorsThatAreAbortedGiveTheirStagingBack) {
+  WEFT_NEED_COPY_PATH();
+  WEFT_NEED_FAKE(fake);
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        DeviceArray<float> send(filled(me.rank, kCount)), recv(2 * kCount);
+        both.arrive_and_wait();
+        const int64_t before = plan_paths::blocks_of_driver(fake);
+        both.arrive_and_wait();
+        for (int round = 0; round < 20; ++round) {
+          weftComm_t comm;
+          WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &comm, nullptr));
+          both.arrive_and_wait();
+          if (me.rank == round % 2) {
+            WEFT_OK(weftAllGather(send.data(), recv.data(), kCount, weftFloat, comm, stream.weft()));
+            WEFT_OK(weftCommAbort(comm));
+            stream.synchronize();
+          }
+          both.arrive_and_wait();
+          if (me.rank != round % 2) WEFT_OK(weftCommAbort(comm));
+        }
+        both.arrive_and_wait();
+        // Of the ranks that did not call, the pool keeps what it may.
+        EXPECT_TRUE(eventually([&] { return plan_paths::blocks_of_driver(fake) <= before + 2; }))
+            << plan_paths::blocks_of_driver(fake) - before << " blocks more";
+        both.arrive_and_wait();
+      },
+      on_device);
+}
+
 // The stream of a rank that is late writes older values over the flags that an abort has raised.
 TEST(CopyPath, AnAbortHoldsWhileAPeersStreamCatchesUp) {
   WEFT_NEED_COPY_PATH();

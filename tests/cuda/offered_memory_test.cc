@@ -34,6 +34,9 @@ struct ThreeBoards {
   std::shared_ptr<NodeBoard> first = NodeBoard::create(device, 0, 3).take();
   std::unique_ptr<NodeBoard> second = NodeBoard::open(device, 1, 3, *first->offer()).take();
   std::unique_ptr<NodeBoard> third = NodeBoard::open(device, 2, 3, *first->offer()).take();
+  ThreeBoards() {
+    for (NodeBoard* const board : {first.get(), second.get(), third.get()}) board->note_path_begins();
+  }
   cuda::BlockPool pool{device, cuda::BlockKind::device};
 
   OfferedMemory memory() { return {&device, first, {*pool.take(4 << 20)}, {}, {}, {}}; }
@@ -45,26 +48,41 @@ TEST(OfferedMemory, StaysUntilTheKernelsOfAllPeersHaveLeft) {
   OfferedMemory memory = boards.memory();
   const int64_t before = blocks_of_driver(fake);
   engine::give_back_unused(std::move(memory));
-  boards.second->note_kernels_left();
+  boards.second->note_path_ends();
   let_keeper_look();
   EXPECT_EQ(blocks_of_driver(fake), before);
   boards.third.reset();  // a rank that has no kernels
   EXPECT_TRUE(eventually([&] { return blocks_of_driver(fake) == before - 1; }));
 }
 
+TEST(OfferedMemory, OfTwoPathsWaitsForBothOfAPeer) {
+  WEFT_NEED_FAKE(fake);
+  ThreeBoards boards;
+  boards.second->note_path_begins();
+  boards.third->note_path_ends();
+  OfferedMemory memory = boards.memory();
+  const int64_t before = blocks_of_driver(fake);
+  engine::give_back_unused(std::move(memory));
+  boards.second->note_path_ends();
+  let_keeper_look();
+  EXPECT_EQ(blocks_of_driver(fake), before);
+  boards.second->note_path_ends();
+  EXPECT_TRUE(eventually([&] { return blocks_of_driver(fake) == before - 1; }));
+}
+
 TEST(OfferedMemory, ARankSaysThatItsKernelsHaveLeftWhenTheyHave) {
   WEFT_NEED_FAKE(fake);
   ThreeBoards boards;
-  boards.second->note_kernels_left();
+  boards.second->note_path_ends();
   std::atomic<bool> has_left{false};
   OfferedMemory memory = boards.memory();
   const int64_t before = blocks_of_driver(fake);
   memory.under_way.push_back([&] { return has_left.load(); });
   engine::give_back_unused(std::move(memory));
   let_keeper_look();
-  EXPECT_FALSE(boards.third->kernels_of_peers_left());
+  EXPECT_FALSE(boards.third->paths_of_peers_ended());
   has_left = true;
-  EXPECT_TRUE(eventually([&] { return boards.third->kernels_of_peers_left(); }));
+  EXPECT_TRUE(eventually([&] { return boards.third->paths_of_peers_ended(); }));
   boards.third.reset();
   EXPECT_TRUE(eventually([&] { return blocks_of_driver(fake) == before - 1; }));
 }
@@ -72,13 +90,13 @@ TEST(OfferedMemory, ARankSaysThatItsKernelsHaveLeftWhenTheyHave) {
 TEST(OfferedMemory, StaysAsLongAsGraphsAndPeersAreTold) {
   WEFT_NEED_FAKE(fake);
   ThreeBoards boards;
-  boards.second->note_kernels_left();
+  boards.second->note_path_ends();
   OfferedMemory memory = boards.memory();
   const int64_t before = blocks_of_driver(fake);
   auto graph = std::make_shared<int>();
   memory.graphs.push_back(graph);
   engine::give_back_unused(std::move(memory));
-  EXPECT_TRUE(boards.third->kernels_of_peers_left());
+  EXPECT_TRUE(boards.third->paths_of_peers_ended());
   boards.third.reset();
   let_keeper_look();
   EXPECT_EQ(blocks_of_driver(fake), before);

@@ -136,11 +136,7 @@ class DeviceMeeting {
   Status reach_neighbours(const std::vector<Offer>& offers) {
     for (const int neighbour : layout_.on_node(layout_.node_of(comm_.rank()))) {
       const cuda::SharedMemory& offer = offers[static_cast<size_t>(neighbour)].memory;
-      if (neighbour == comm_.rank()) continue;
-      if (offer.bytes == 0) return fail(Code::unsupported, "rank {} cannot share its memory", neighbour);
-      const auto reached = executor_.importer().reach(offer);
-      const Status why = reached && !reached->address ? reached->why : reached.status();
-      WEFT_TRY(why.in(fmt::format("rank {}", neighbour)));
+      if (neighbour != comm_.rank()) WEFT_TRY(executor_.importer().reach_of_rank(neighbour, offer).status());
     }
     return {};
   }

@@ -98,6 +98,14 @@ Result<Importer::Reached> Importer::map(const SharedMemory& memory) {
               d.version % 1000 / 10);
 }
 
+Result<Importer::Reached> Importer::reach_of_rank(int rank, const SharedMemory& offered) {
+  if (offered.bytes == 0) return fail(Code::unsupported, "rank {} shares no GPU memory", rank);
+  auto reached = reach(offered);
+  const Status why = reached && !reached->address ? reached->why : reached.status();
+  if (!why.ok()) return why.in(fmt::format("rank {}", rank));
+  return reached;
+}
+
 Result<Importer::Reached> Importer::reach(const SharedMemory& memory) {
   if (memory.format != kSharedMemoryFormat)
     return fail(

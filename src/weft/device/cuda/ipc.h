@@ -80,6 +80,9 @@ class Importer {
   };
   /// Where the memory of a peer can be reached from here. Errors name the likely cause.
   Result<Reached> reach(const SharedMemory& memory);
+  /// The same for what a rank offers to a communicator, now: without an address it fails. Errors: those of
+  /// reach(), unsupported (the rank offers nothing). The sentence names the rank.
+  Result<Reached> reach_of_rank(int rank, const SharedMemory& offered);
 
  private:
   Result<Reached> map(const SharedMemory& memory);

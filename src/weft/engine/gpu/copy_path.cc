@@ -16,6 +16,8 @@ namespace weft::engine {
 
 static_assert(2 * plan::kMostStagedRounds <= NodeBoard::kTags);
 
+constexpr uint64_t kLeastBytes = 1 << 20;  // of a block that shares its allocation with no other
+
 /// Puts copies, and rows of writes and waits, into a stream.
 class CopyPath::Writer {
  public:
@@ -75,22 +77,32 @@ Result<std::shared_ptr<CopyPath>> CopyPath::create(DeviceExecutor& executor, std
   std::shared_ptr<CopyPath> path(new CopyPath(executor, std::move(board), rank, ranks));
   path->staging_bytes_ = static_cast<uint64_t>(settings().cuda_copy_bytes);
   path->from_bytes_ = static_cast<uint64_t>(settings().cuda_copy_from);
-  auto staging = executor.device_blocks().take(path->staging_bytes_);
+  auto staging = executor.device_blocks().take(std::max<uint64_t>(path->staging_bytes_, kLeastBytes));
   if (!staging) return staging.status();
-  path->staging_ = *staging;
+  path->memory_.blocks.push_back(*staging);
   return path;
+}
+
+CopyPath::CopyPath(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board, int rank, int ranks)
+    : executor_(executor), board_(std::move(board)), rank_(rank), ranks_(ranks), memory_{&executor.device(),
+                                                                                         board_,
+                                                                                         {},
+                                                                                         {},
+                                                                                         {},
+                                                                                         {}} {
+  board_->note_path_begins();
 }
 
 // Peers may still read the staging of a rank whose last operation failed. Where nobody knows what its streams
 // still do, the flags and the mappings of the peers' staging stay for ever.
 CopyPath::~CopyPath() {
-  const cuda::Scope scope(executor_.device());
-  if (unknown_) {
-    (void)new auto(board_);
-    (void)new auto(std::move(mappings_));
+  if (!is_clean()) {
+    if (unknown_) memory_.under_way.push_back([] { return false; });
+    give_back_unused(std::move(memory_));
+    return;
   }
-  if (is_clean()) executor_.device_blocks().give(staging_);
-  else executor_.device_blocks().retire(staging_);
+  board_->note_path_ends();
+  for (const cuda::Block& staging : memory_.blocks) executor_.device_blocks().give(staging);
 }
 
 bool CopyPath::is_clean() const {
@@ -102,7 +114,7 @@ bool CopyPath::is_clean() const {
 }
 
 Result<CopyPath::Offer> CopyPath::offer() {
-  auto staging = executor_.exporter().describe(staging_.data, staging_bytes_, true);
+  auto staging = executor_.exporter().describe(memory_.blocks[0].data, staging_bytes_, true);
   if (!staging) return staging.status();
   offered_ = true;
   return Offer{staging_bytes_, from_bytes_, *staging};
@@ -111,16 +123,14 @@ Result<CopyPath::Offer> CopyPath::offer() {
 Status CopyPath::connect(std::span<const Offer> offers) {
   for (size_t rank = 0; rank < offers.size(); ++rank) {
     const Offer& offer = offers[rank];
-    if (offer.staging_bytes == 0) return fail(Code::unsupported, "rank {} has no staging", rank);
     staging_bytes_ = std::min(staging_bytes_, offer.staging_bytes);
     from_bytes_ = std::max(from_bytes_, offer.from_bytes);
-    std::byte* staging = staging_.data;
+    std::byte* staging = memory_.blocks[0].data;
     if (static_cast<int>(rank) != rank_) {
-      auto reached = executor_.importer().reach(offer.staging);
-      const Status why = reached && !reached->address ? reached->why : reached.status();
-      WEFT_TRY(why.in(fmt::format("rank {}", rank)));
+      auto reached = executor_.importer().reach_of_rank(static_cast<int>(rank), offer.staging);
+      if (!reached) return reached.status();
       staging = reached->address;
-      if (reached->mapping) mappings_.push_back(reached->mapping);
+      if (reached->mapping) memory_.mappings.push_back(reached->mapping);
     }
     staging_of_.push_back(staging);
   }

@@ -33,6 +33,7 @@
 
 #include "engine/gpu/device_executor.h"
 #include "engine/gpu/node_board.h"
+#include "engine/gpu/offered_memory.h"
 #include "engine/gpu/stream_path.h"
 
 namespace weft::engine {
@@ -41,8 +42,8 @@ class CopyPath final : public StreamPath, public std::enable_shared_from_this<Co
  public:
   /// What a rank tells the others, as plain bytes.
   struct Offer {
-    uint64_t staging_bytes = 0;  // 0: the rank has none
-    uint64_t from_bytes = 0;     // WEFT_CUDA_COPY_FROM
+    uint64_t staging_bytes = 0;
+    uint64_t from_bytes = 0;  // WEFT_CUDA_COPY_FROM
     cuda::SharedMemory staging;
   };
 
@@ -87,8 +88,7 @@ class CopyPath final : public StreamPath, public std::enable_shared_from_this<Co
   };
   class Writer;
 
-  CopyPath(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board, int rank, int ranks)
-      : executor_(executor), board_(std::move(board)), rank_(rank), ranks_(ranks) {}
+  CopyPath(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board, int rank, int ranks);
   std::shared_ptr<Served> make(const plan::Request& request, bool scaled,
                                const Prices& prices) const override;
   Status begin(const InFlight& call, uint64_t epoch);
@@ -101,9 +101,8 @@ class CopyPath final : public StreamPath, public std::enable_shared_from_this<Co
   const std::shared_ptr<NodeBoard> board_;
   const int rank_, ranks_;
   uint64_t staging_bytes_ = 0, from_bytes_ = 0;
-  cuda::Block staging_;
-  std::vector<std::byte*> staging_of_;  // by rank
-  std::vector<std::shared_ptr<cuda::Importer::Mapping>> mappings_;
+  OfferedMemory memory_;                 // one block: the own staging
+  std::vector<std::byte*> staging_of_;   // by rank
   bool offered_ = false;                 // peers may read the staging
   uint64_t arrived_ = 0, left_for_ = 0;  // epochs
   std::map<uint64_t, InFlight> in_flight_;

@@ -41,7 +41,7 @@ struct NodeBoard::RankWords {
   uint32_t latest_begun;              // number of the latest call that a stream has come to
   uint64_t process;                   // as in SharedMemory
   int32_t pid;                        // 0: the rank is of another node
-  uint32_t kernels_left;              // none of the rank's kernels uses memory of peers
+  uint32_t paths_ended;               // none of the rank's kernels and copies uses memory of peers
   alignas(64) uint64_t call[kCalls];  // number, and signature behind it; 0: none yet
   struct OnStream {
     uint64_t stream;
@@ -120,7 +120,7 @@ NodeBoard::NodeBoard(std::shared_ptr<Memory> memory, int rank, int ranks)
     : memory_(std::move(memory)), rank_(rank), ranks_(ranks) {
   store(words(rank).pid, int32_t{getpid()});
 }
-NodeBoard::~NodeBoard() { note_kernels_left(); }
+NodeBoard::~NodeBoard() { store(words(rank_).paths_ended, uint32_t{1}); }
 
 Result<std::unique_ptr<NodeBoard>> NodeBoard::create(cuda::Device& device, int rank, int ranks) {
   if (ranks > kMostRanks)
@@ -296,15 +296,17 @@ Result<uint32_t> NodeBoard::agree_on_set(uint32_t capture, uint32_t choice) {
               "another rank is {} captures of CUDA graphs ahead, or more: capture in step", kChoices);
 }
 
-// ---- Kernels
+// ---- Paths
 
-void NodeBoard::note_kernels_left() { store(words(rank_).kernels_left, uint32_t{1}); }
+void NodeBoard::note_path_ends() {
+  if (paths_.fetch_sub(1) == 1) store(words(rank_).paths_ended, uint32_t{1});
+}
 
-bool NodeBoard::kernels_of_peers_left() const {
+bool NodeBoard::paths_of_peers_ended() const {
   for (int rank = 0; rank < ranks_; ++rank) {
     const RankWords& peer = words(rank);
     const int32_t pid = load(peer.pid);
-    if (rank != rank_ && pid != 0 && !load(peer.kernels_left) && process_runs(pid)) return false;
+    if (rank != rank_ && pid != 0 && !load(peer.paths_ended) && process_runs(pid)) return false;
   }
   return true;
 }

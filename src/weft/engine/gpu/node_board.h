@@ -1,5 +1,5 @@
 // NodeBoard: words in pinned memory that all ranks of a communicator on one node reach, their CPUs and their
-// streams. They say what each rank has called, whether it has failed, and whether its kernels have left. The
+// streams. They say what each rank has called, whether it has failed, and whether its paths have ended. The
 // flags of copies on callers' streams (copy_path.h) stand there, too. The node's lowest rank makes the
 // memory, and every process maps it as long as one of its ranks needs it. So a rank that has left takes
 // nothing from the others. Ranks are those of the communicator; those of other nodes write nothing.
@@ -8,6 +8,7 @@
 // otherwise.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -91,12 +92,14 @@ class NodeBoard {
   /// other ranks are so far ahead that the choice is forgotten.
   Result<uint32_t> agree_on_set(uint32_t capture, uint32_t choice);
 
-  // ---- Kernels that use memory of other ranks; from any thread
+  // ---- Paths whose kernels or copies use memory of other ranks (stream_path.h); from any thread
 
-  /// No kernel of this rank uses memory of another rank any more. The board's end says so, too.
-  void note_kernels_left();
-  /// Whether that is so of every other rank of the node, or its process has ended.
-  bool kernels_of_peers_left() const;
+  void note_path_begins() { paths_.fetch_add(1); }
+  /// A path of this rank uses memory of other ranks no more. After the last one peers are told. The board's
+  /// end tells them, too.
+  void note_path_ends();
+  /// Whether every other rank of the node has told that, or its process has ended.
+  bool paths_of_peers_ended() const;
 
   // ---- Flags, whose values only grow (modulo 2^32)
 
@@ -125,6 +128,7 @@ class NodeBoard {
 
   const std::shared_ptr<Memory> memory_;
   const int rank_, ranks_;
+  std::atomic<int> paths_{0};
   int64_t report_by_ns_ = 0;  // until when a peer that has failed may report why; 0: none has
 };
 

@@ -51,15 +51,15 @@ class Keeper {
 
   static void note(OfferedMemory& memory) {
     std::erase_if(memory.under_way, [](const auto& has_left) { return has_left(); });
-    if (!memory.under_way.empty()) return;
+    if (!memory.under_way.empty() || std::exchange(memory.noted, true)) return;
     memory.mappings.clear();
-    memory.board->note_kernels_left();
+    memory.board->note_path_ends();
   }
 
   static bool give_back(OfferedMemory& memory) {
     std::erase_if(memory.graphs, [](const auto& graph) { return graph.expired(); });
     if (!memory.under_way.empty() || !memory.graphs.empty()) return false;
-    if (!memory.board->kernels_of_peers_left()) return false;
+    if (!memory.board->paths_of_peers_ended()) return false;
     for (const cuda::Block& block : memory.blocks)
       cuda::DeferredFree::instance().add_block(*memory.device, cuda::BlockKind::device, block.data,
                                                size_t{1} << block.size_class);

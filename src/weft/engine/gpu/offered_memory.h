@@ -1,7 +1,7 @@
-// OfferedMemory: what a communicator's plan kernels leave behind when it ends: device memory that kernels of
-// the node's ranks reach. This rank's kernels may be under way, and so may its peers'. Each rank notes on the
-// node's board that its kernels have left. The memory is given back when every peer has noted it, or when the
-// peer's process has ended, and no graph is left that may launch kernels.
+// OfferedMemory: what a path of a communicator (stream_path.h) leaves behind when it ends: device memory that
+// kernels or copies of the node's ranks reach. Those of this rank may be under way, and so may its peers'.
+// Each rank notes on the node's board that its paths have ended. The memory is given back when every peer has
+// noted it, or when the peer's process has ended, and no graph is left that may launch kernels.
 //
 // Nobody waits. What is in use goes to the process's keeper, whose thread looks again as long as it keeps
 // something. At the end of the process the driver takes the rest.
@@ -22,10 +22,11 @@ struct OfferedMemory {
   std::shared_ptr<NodeBoard> board;
   std::vector<cuda::Block> blocks;                                 // of device memory, none a part of a slab
   std::vector<std::shared_ptr<cuda::Importer::Mapping>> mappings;  // of peers' memory
-  /// Of kernels under way: each says whether its kernel has left, from any thread.
+  /// Of kernels and copies under way: each says whether they are done, from any thread.
   std::vector<std::function<bool()>> under_way;
   /// That may launch kernels which use the blocks, but no memory of peers.
   std::vector<std::weak_ptr<void>> graphs;
+  bool noted = false;  // on the board, that the path has ended
 };
 
 /// Gives it back now, or when nobody uses it. Thread safety: any thread. Calls nothing of CUDA.

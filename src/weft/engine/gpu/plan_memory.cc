@@ -52,7 +52,9 @@ PlanMemory::PlanMemory(DeviceExecutor& executor, std::shared_ptr<NodeBoard> boar
       captures_(captures),
       of_rank_(static_cast<size_t>(ranks)),
       memory_{&executor.device(), std::move(board), {}, {}, {}, {}},
-      of_set_(captures + 1) {}
+      of_set_(captures + 1) {
+  memory_.board->note_path_begins();
+}
 
 Result<std::unique_ptr<PlanMemory>> PlanMemory::create(DeviceExecutor& executor,
                                                        std::shared_ptr<NodeBoard> board, int rank, int ranks,
@@ -75,6 +77,7 @@ PlanMemory::~PlanMemory() {
   if (offered_) {
     give_back_unused(std::move(memory_));
   } else {
+    memory_.board->note_path_ends();
     for (const cuda::Block& block : memory_.blocks) executor_.device_blocks().give(block);
   }
 }
@@ -100,9 +103,8 @@ Result<cuda::SharedMemory> PlanMemory::offer() {
 
 Status PlanMemory::reach(int rank, const cuda::SharedMemory& offered) {
   if (rank == rank_) return {};
-  auto reached = executor_.importer().reach(offered);
-  const Status why = reached && !reached->address ? reached->why : reached.status();
-  WEFT_TRY(why.in(fmt::format("rank {}", rank)));
+  auto reached = executor_.importer().reach_of_rank(rank, offered);
+  if (!reached) return reached.status();
   of_rank_[static_cast<size_t>(rank)] = reached->address;
   if (reached->mapping) memory_.mappings.push_back(reached->mapping);
   return {};
