@@ -19,6 +19,11 @@
 
 namespace weft::engine {
 
+/// A set, and the capture that has it. Set 0 is no capture's.
+struct SetOfCapture {
+  uint32_t set = 0, capture = 0;
+};
+
 class CaptureSets {
  public:
   /// Sets 1 to `sets`.

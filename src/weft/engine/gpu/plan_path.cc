@@ -73,8 +73,8 @@ Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, std
   const uint32_t captures = layout.nodes() == 1 ? PlanMemory::kMostCaptures : 0;
   auto memory = PlanMemory::create(executor, board, rank, ranks, captures);
   if (!memory) return memory.status();
-  auto path = create(executor, std::move(board), rank, reach_of(layout, 0, false, message_bytes),
-                     memory.take(), 0, 0);
+  auto path =
+      create(executor, std::move(board), rank, reach_of(layout, 0, false, message_bytes), memory.take(), {});
   if (!path || layout.nodes() == 1) return path;
   auto proxy = Proxy::create(executor, ranks);
   if (!proxy) return proxy.status();
@@ -84,10 +84,9 @@ Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, std
 
 Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
                                                    int rank, KernelReach reach,
-                                                   std::shared_ptr<PlanMemory> memory, uint32_t set,
-                                                   uint32_t capture) {
+                                                   std::shared_ptr<PlanMemory> memory, SetOfCapture own) {
   std::shared_ptr<PlanPath> path(
-      new PlanPath(executor, std::move(board), rank, std::move(reach), std::move(memory), set, capture));
+      new PlanPath(executor, std::move(board), rank, std::move(reach), std::move(memory), own));
   auto kernels = cuda::PlanKernels::of(executor.device());
   if (!kernels) return kernels.status();
   path->kernels_ = *kernels;
@@ -113,7 +112,7 @@ PlanPath::~PlanPath() {
     memory_->outlast(has_left);
     if (proxy_) proxy_->outlive();
   } else if (is_captured()) {
-    board_->note_set_unused(set_, capture_);
+    board_->note_set_unused(own_.set, own_.capture);
   }
 }
 
@@ -244,14 +243,14 @@ Result<uint64_t> PlanPath::arrive(const Operation& op, const std::shared_ptr<con
 void PlanPath::set_call(const StreamCall& stream_call) {
   const Call& call = stream_call.call;
   cuda::PlanCall& to = arguments_.call;
-  for (int rank = 0; rank < reach_.ranks(); ++rank) to.peer[rank] = memory_->peer(rank, set_);
+  for (int rank = 0; rank < reach_.ranks(); ++rank) to.peer[rank] = memory_->peer(rank, own_.set);
   to.peer[rank_].space[0] = const_cast<void*>(call.send);
   to.peer[rank_].space[1] = call.recv;
   to.host = host_;
   to.proxy = proxy_ ? proxy_->memory() : nullptr;
   to.proxy_slot_bytes = Proxy::kSlotBytes;
   to.timeout_ns = static_cast<uint64_t>((stream_call.timeout_s + kGraceSeconds) * 1e9);
-  to.slot_bytes = PlanMemory::slot_bytes(set_);
+  to.slot_bytes = PlanMemory::slot_bytes(own_.set);
   to.signature = stream_call.signature;
   to.captured = is_captured();
   cuda::set_reduction(to, call.type, call.op, stream_call.strict);
@@ -322,7 +321,7 @@ Result<std::byte*> PlanPath::staging_for(int space, uint64_t bytes) {
   if (!one_process_) return memory_->staging(space);
   cuda::Block& block = staging_[space];
   if (block.data && uint64_t{1} << block.size_class >= bytes) return block.data;
-  auto larger = memory_->take_more(bytes, set_);
+  auto larger = memory_->take_more(bytes, own_.set);
   if (!larger) return larger.status();
   block = *larger;
   return block.data;
@@ -352,7 +351,7 @@ Result<std::shared_ptr<StreamPath>> PlanPath::for_capture(uint32_t number) {
   if (!set) return set.status();
   if (*set == 0) return std::shared_ptr<StreamPath>();
   auto path = create(executor_, board_, rank_, reach_of(reach_.layout, reach_.blocks, one_process_, 0, *set),
-                     memory_, *set, number);
+                     memory_, {*set, number});
   if (!path) return path.status();
   (*path)->one_process_ = one_process_;
   (*path)->one_device_ = one_device_;

@@ -100,20 +100,18 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
 
  private:
   PlanPath(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board, int rank, KernelReach reach,
-           std::shared_ptr<PlanMemory> memory, uint32_t set, uint32_t capture)
+           std::shared_ptr<PlanMemory> memory, SetOfCapture own)
       : executor_(executor),
         board_(std::move(board)),
         rank_(rank),
         memory_(std::move(memory)),
-        set_(set),
-        capture_(capture),
+        own_(own),
         sets_(board_, memory_->captures()),
         reach_(std::move(reach)) {}
   static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
                                                   int rank, KernelReach reach,
-                                                  std::shared_ptr<PlanMemory> memory, uint32_t set,
-                                                  uint32_t capture);
-  bool is_captured() const { return set_ > 0; }
+                                                  std::shared_ptr<PlanMemory> memory, SetOfCapture own);
+  bool is_captured() const { return own_.set > 0; }
   struct Kernel final : Served {
     cuda::PlanProgram program;
     bool exposes[2] = {};  // by space: input, output
@@ -141,8 +139,7 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   const std::shared_ptr<NodeBoard> board_;
   const int rank_;
   const std::shared_ptr<PlanMemory> memory_;
-  const uint32_t set_;      // of the memory
-  const uint32_t capture_;  // of the communicator's; 0: none
+  const SetOfCapture own_;  // of the memory
   CaptureSets sets_;        // of captures, where this is none's
   const cuda::PlanKernels* kernels_ = nullptr;
   std::shared_ptr<Words> words_;
