@@ -174,14 +174,15 @@ Status read_machine(const Section& machine, Cluster& cluster) {
   const Section intra = machine.section("intra"), memory = machine.section("memory");
   LOOM_TRY(read_latency(intra, cluster.intra_latency_us));
   LOOM_TRY(read_latency(machine.section("inter"), cluster.inter_latency_us));
-  double rank = 0, interface = 0, rails = 1, crossing = 1, copies = 0;
+  double rank = 0, interface = 0, crossing = 1, copies = 0;
+  int64_t rails = 1;
   LOOM_TRY(intra.number("bytes_per_us", 1, kMost, rank));
   LOOM_TRY(machine.number("nic_bytes_per_us", 1, kMost, interface));
-  LOOM_TRY(machine.number("rails", 1, 1024, rails));
+  LOOM_TRY(machine.whole_number("rails", 1, 256, rails));
   LOOM_TRY(machine.number("crossing", 1e-3, 1, crossing));
   LOOM_TRY(memory.number("copy_large", 1, kMost, copies));
   cluster.intra_bandwidth = rank * kPerSecond;
-  cluster.inter_bandwidth = interface * rails * crossing * kPerSecond;
+  cluster.inter_bandwidth = interface * static_cast<double>(rails) * crossing * kPerSecond;
   cluster.interfaces = static_cast<int>(rails);
   cluster.memory_bandwidth = 2 * copies * kPerSecond;  // a copy reads and writes
   return {};

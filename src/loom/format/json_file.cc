@@ -26,30 +26,31 @@ std::string excerpt(const Json& json) {
   return text;
 }
 
-/// Looks over the parser's shoulder for what JSON allows and no file of ours should have.
+/// Ends the parsing of a text that JSON allows and no file of ours should be. The rest of the text may be
+/// long, and its tree takes many times its bytes.
+struct Refused {
+  std::string why;
+};
+
+/// Looks over the parser's shoulder for such a text.
 class Watch {
  public:
   template <typename J>
   bool operator()(int depth, typename J::parse_event_t event, const J& parsed) {
     using Event = typename J::parse_event_t;
-    if (depth > kDeepest && complaint_.empty()) {
-      complaint_ = fmt::format("is nested deeper than {} levels", kDeepest);
-    }
+    if (depth > kDeepest) throw Refused{fmt::format("is nested deeper than {} levels", kDeepest)};
     if (event == Event::object_start) keys_.emplace_back();
     if (event == Event::object_end) keys_.pop_back();
     if (event == Event::key) {
       const std::string& key = parsed.template get_ref<const std::string&>();
-      if (!keys_.back().insert(key).second && complaint_.empty()) {
-        complaint_ = fmt::format("has the key \"{}\" twice in one object", key);
-      }
+      if (!keys_.back().insert(key).second)
+        throw Refused{fmt::format("has the key \"{}\" twice in one object", key)};
     }
     return true;
   }
-  const std::string& complaint() const { return complaint_; }
 
  private:
   std::vector<std::set<std::string>> keys_;
-  std::string complaint_;
 };
 
 template <typename J>
@@ -68,9 +69,9 @@ Result<J> parse(std::string_view text) {
     return watch.operator()<J>(depth, event, parsed);
   };
   try {
-    J json = J::parse(text.begin(), text.end(), callback);
-    if (!watch.complaint().empty()) return fail(Code::invalid_data, "JSON {}", watch.complaint());
-    return json;
+    return J::parse(text.begin(), text.end(), callback);
+  } catch (const Refused& refused) {
+    return fail(Code::invalid_data, "JSON {}", refused.why);
   } catch (const typename J::exception& error) {
     // "[json.exception.parse_error.101] parse error at line 1, column 3: …"
     const std::string what = error.what();

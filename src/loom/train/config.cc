@@ -192,13 +192,13 @@ bool takes_text(const std::string& key) {
   return takes;
 }
 
-/// A value of the command line: JSON if it is any, else a text. What is to be a text is one even if it looks
-/// like a number; a list of them may be a partition.
+/// A value of the command line: JSON as a file may have it, else a text. What is to be a text is one even if
+/// it looks like a number; a list of them may be a partition.
 Json value_of(const std::string& key, const std::string& text) {
-  Json value = Json::parse(text, nullptr, false);
-  if (value.is_discarded() || value.is_object()) return text;
-  if (takes_text(key) && !value.is_string() && !value.is_array()) return text;
-  return value;
+  auto value = format::parse_json(text);
+  if (!value.ok() || value->is_object()) return text;
+  if (takes_text(key) && !value->is_string() && !value->is_array()) return text;
+  return value.take();
 }
 
 /// The operating system ends a path at a NUL, and would take another one.

@@ -375,7 +375,9 @@ TEST_F(Api, ClustersAreReadFromDescriptions) {
   EXPECT_TRUE(
       refused(R"({"nodes": 2, "machine": {"rails": "two"}})", "machine.rails is \"two\", must be a number"));
   EXPECT_TRUE(refused(R"({"nodes": 2, "machine": {"rails": 2000}})",
-                      "machine.rails is 2000, must be a number from 1 to 1024"));
+                      "machine.rails is 2000, must be a number from 1 to 256"));
+  EXPECT_TRUE(
+      refused(R"({"nodes": 2, "machine": {"rails": 2.5}})", "machine.rails is 2.5, must be a whole number"));
   EXPECT_TRUE(refused(R"({"nodes": 2, "machine": {"intra": 3}})", "machine.intra is 3, must be an object"));
   EXPECT_TRUE(refused(R"({"nodes": 2, "compute": {"gflops": {"value": -1, "source": ""}}})",
                       "compute.gflops is -1, must be a number"));

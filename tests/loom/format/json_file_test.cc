@@ -35,6 +35,16 @@ TEST(JsonFile, DeepNestingIsRefusedNotACrash) {
   EXPECT_TRUE(fails_with(parse_json(std::string(1'000'000, '[') + std::string(1'000'000, ']')),
                          Code::invalid_data, "deeper than 100"));
   LOOM_ASSERT_OK(parse_json(std::string(90, '[') + std::string(90, ']')));
+  std::string objects;
+  for (int level = 0; level < 200'000; ++level) objects += R"({"a": )";
+  EXPECT_TRUE(fails_with(parse_json(objects), Code::invalid_data, "deeper than 100"));
+}
+
+// The tree of the whole text was made first, of some 80 bytes for each bracket.
+TEST(JsonFile, DeepNestingIsRefusedBeforeTheRestIsRead) {
+  const std::string deep(102, '[');
+  EXPECT_TRUE(fails_with(parse_json(deep), Code::invalid_data, "deeper than 100"));
+  EXPECT_TRUE(fails_with(parse_json(R"({"a": 1, "a": no JSON)"), Code::invalid_data, "the key \"a\" twice"));
 }
 
 TEST(JsonFile, AConfigStaysAsItWas) {

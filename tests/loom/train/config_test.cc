@@ -181,6 +181,14 @@ TEST(Config, OverridesThatAreNoTextAreRefused) {
   EXPECT_TRUE(parsed("{}", {"run.out=Weißes Tuch"}).ok());
 }
 
+// The sentence about a wrong value writes it down, which takes stack for each level.
+TEST(Config, AnOverrideThatIsNestedDeeplyIsRefusedNotACrash) {
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  EXPECT_TRUE(
+      fails_with(parsed("{}", {"run.steps=" + deep}), Code::invalid_argument, "must be a whole number"));
+  EXPECT_FALSE(parsed("{}", {"parallel.partition=" + deep}).ok());
+}
+
 TEST(Config, RefusesWrongValuesByTheirKey) {
   EXPECT_TRUE(fails_with(parsed(R"({"run": {"steps": "many"}})"), Code::invalid_argument,
                          "run.steps is \"many\", must be a whole number"));
