@@ -2,6 +2,7 @@
 // so each of these tests runs its statement in a process of its own.
 #include <cstdio>
 
+#include "device/cuda/attention_graph.h"
 #include "device/cuda/device.h"
 #include "device/cuda/products.h"
 #include "loom/device/fakes.h"
@@ -59,6 +60,37 @@ TEST_F(LibrariesDeathTest, ACublasLtOfAnotherMajorVersion) {
 }
 TEST_F(LibrariesDeathTest, ALibraryThatIsNoCublasLt) {
   EXPECT_SAYS("LOOM_CUBLASLT_LIBRARY", WEFT_FAKE_CUDA, cuda::cublaslt(), "is cuBLASLt 0.0");
+}
+
+TEST_F(LibrariesDeathTest, NoCudnn) {
+  EXPECT_SAYS(
+      "LOOM_CUDNN_LIBRARY", "/nowhere/libcudnn.so.9", cuda::cudnn(),
+      "cuDNN cannot be loaded .*nowhere.*install the Python package nvidia-cudnn-cu13, or name libcudnn.so.9 "
+      "in LOOM_CUDNN_LIBRARY");
+  EXPECT_SAYS("LOOM_CUBLASLT_LIBRARY", "/nowhere/libcublasLt.so.13", cuda::cudnn(),
+              "cuBLASLt, which multiplies");
+}
+TEST_F(LibrariesDeathTest, ACudnnOfAnotherVersion) {
+  EXPECT_SAYS("FAKE_CUDNN_VERSION", "80907", cuda::cudnn(),
+              "is cuDNN 8.9, Loom knows version 9 from 9.10 on");
+  EXPECT_SAYS("FAKE_CUDNN_VERSION", "90900", cuda::cudnn(),
+              "is cuDNN 9.9, Loom knows version 9 from 9.10 on");
+  EXPECT_SAYS("FAKE_CUDNN_VERSION", "100000", cuda::cudnn(), "is cuDNN 10.0, Loom knows version 9 from");
+  EXPECT_SAYS("LOOM_CUDNN_LIBRARY", WEFT_FAKE_CUDA, cuda::cudnn(), "is cuDNN 0.0");
+}
+TEST_F(LibrariesDeathTest, ACudnnForAnotherCuda) {
+  EXPECT_SAYS("FAKE_CUDNN_CUDART", "12090", cuda::cudnn(), "is for CUDA 12, and cuBLASLt .* for CUDA 13");
+}
+TEST_F(LibrariesDeathTest, ACudnnWithoutAnEngine) {
+  const auto planned = [] {
+    (void)cuda::cudnn();
+    const auto described = cuda::describe_dnn_device("{}");
+    const cuda::AttentionGraphShape shape{cuda::ElementType::bf16, 4, 16, 2, 64, true, false, false};
+    return cuda::AttentionForward::create(shape, {.device = described->get()});
+  };
+  EXPECT_SAYS("FAKE_CUDNN_ENGINES", "0", planned(),
+              "attention of 4 .* 16 tokens with 2 heads of 64 .*cuDNN has no engine for it, or does not find "
+              "libnvrtc");
 }
 
 }  // namespace

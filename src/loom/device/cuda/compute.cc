@@ -22,6 +22,12 @@ void Compute::multiply(const Product& product) {
         [&] { products_.multiply(queue_, product, workspace_.data()); });
 }
 
+void* Compute::prepare_attention(const AttentionGraphShape& shape) {
+  if (preparing_ && queue_.status().ok())
+    if (const Status made = attentions_->prepare(shape); !made.ok()) refuse(made);
+  return queue_.status().ok() ? scratch_bytes(attentions_->scratch_bytes(shape)) : nullptr;
+}
+
 void Compute::fill(void* to, std::byte value, int64_t bytes) {
   timed([] { return std::string("a fill"); }, [&] { queue_.fill(to, value, bytes); });
 }

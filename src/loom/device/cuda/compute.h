@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 
+#include "device/cuda/attentions.h"
 #include "device/cuda/kernel_times.h"
 #include "device/cuda/kernels.h"
 #include "device/cuda/products.h"
@@ -52,8 +53,20 @@ class Compute {
     if (takes_epilogue(product) && prefers(product, apart)) multiply(product);
     else apart();
   }
+  /// Queues work of a library by itself, which is timed under that name.
+  template <typename Work>
+  void call(const char* name, Work&& work) {
+    timed([&] { return std::string(name); }, std::forward<Work>(work));
+  }
   void fill(void* to, std::byte value, int64_t bytes);
   void copy(void* to, const void* from, int64_t bytes);
+
+  /// From now on cuDNN computes attention; null: the kernels do. `attentions` are of the same queue.
+  void attend_by(Attentions* attentions) { attentions_ = attentions; }
+  Attentions* attentions() const { return attentions_; }
+  /// Scratch memory for the plans of a shape. While it prepares, plans are made. Null where they or the
+  /// memory cannot be had, which the queue keeps.
+  void* prepare_attention(const AttentionGraphShape& shape);
 
   /// From now on all that is queued here is timed; null: it is not. `times` are of the same queue.
   void time_with(KernelTimes* times) { times_ = times; }
@@ -91,6 +104,7 @@ class Compute {
   const Kernels& kernels_;
   Products& products_;
   KernelTimes* times_ = nullptr;
+  Attentions* attentions_ = nullptr;
   bool preparing_ = true;
   std::map<std::string, Found> found_;
   device::Memory workspace_, scratch_;
