@@ -24,6 +24,8 @@ class Console final : public Observer {
     const train::Devices& devices = trainer.devices();
     fmt::print("computes on {}{}\n", devices.description,
                devices.reason.empty() ? "" : ", for " + devices.reason);
+    if (const std::string& library = trainer.engine().attention().library; !library.empty())
+      fmt::print("{} computes attention\n", library);
     if (devices.gpu >= 0)
       fmt::print("a GPU's rates are not measured, so nothing is predicted of this run but its memory\n");
     if (run.next_step() > 0) fmt::print("resumed after step {}\n", run.next_step());

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "device/cuda/operators.h"
+#include "engine/attention_choice.h"
 #include "engine/executor.h"
 #include "engine/stream_waits.h"
 #include "ops/tables.h"
@@ -51,10 +52,13 @@ Result<std::unique_ptr<Engine>> Engine::create(const program::Job& job, const Gr
   Result<std::unique_ptr<RankDevice>> device = RankDevice::create(where, job.strict);
   if (where.gpu >= 0) LOOM_TRY(groups.agree(device.status()));
   LOOM_TRY(device.status());
+  const Result<ChosenAttention> attention = choose_attention(job, groups, where, **device);
+  LOOM_TRY(attention.status());
   program::Job there = job;
   there.table.of_gpu = where.gpu >= 0;
   return program::with_type(job.precision, [&]<typename T>(T) -> Result<std::unique_ptr<Engine>> {
     auto executor = std::make_unique<Executor<T>>(there, groups, device.take());
+    static_cast<Engine&>(*executor).attention_ = *attention;
     LOOM_TRY(executor->prepare(tier_folder));
     return std::unique_ptr<Engine>(std::move(executor));
   });

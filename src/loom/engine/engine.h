@@ -87,7 +87,8 @@ class Engine {
   /// the job says. `groups` must outlive the engine, and have the same GPU. What the job offloads goes to a
   /// file in `tier_folder` ("": TMPDIR, or /var/tmp), or of a GPU to pinned memory. Errors: invalid_argument
   /// (the job, or a job of other groups, or a tier that is memory itself), out_of_memory,
-  /// communication_error, disk_full, not_found; unsupported (no driver, cuBLASLt or kernels for that GPU).
+  /// communication_error, disk_full, not_found; unsupported (no driver, cuBLASLt or kernels for that GPU;
+  /// cuDNN is asked for and cannot compute the job's attention).
   static Result<std::unique_ptr<Engine>> create(const program::Job& job, const Groups& groups,
                                                 const Where& where, const std::string& tier_folder = "");
   virtual ~Engine() = default;
@@ -104,6 +105,8 @@ class Engine {
   /// The arena itself, for those who look at what of it is used (engine/painted.h). Its state lives there.
   /// Empty on a GPU, whose memory the host does not reach.
   virtual std::span<std::byte> arena() = 0;
+  /// What computes attention, and why not cuDNN.
+  const ChosenAttention& attention() const { return attention_; }
   /// Of each instruction of the last step, in µs from its beginning. On a GPU: when the host queued it.
   std::span<const program::Interval> timeline() const { return timeline_; }
 
@@ -163,6 +166,7 @@ class Engine {
   program::MemoryPlan memory_, evaluation_memory_, logits_memory_;
   std::vector<program::Interval> timeline_;
   StandIn stand_in_;
+  ChosenAttention attention_;
   int64_t right_ = 0;
 };
 

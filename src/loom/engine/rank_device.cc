@@ -13,8 +13,10 @@ constexpr int64_t kTransferBytes = 8 << 20;  // of each of two pinned buffers
 }  // namespace
 
 struct RankDevice::Gpu {
+  bool strict = false;
   std::unique_ptr<cuda::Kernels> kernels;
   std::unique_ptr<cuda::Products> products;
+  std::unique_ptr<cuda::Attentions> attentions;
   std::unique_ptr<cuda::Compute> compute;
 };
 
@@ -67,6 +69,7 @@ Status RankDevice::open_gpu(int ordinal, bool strict) {
       cuda::Compute::create(device, *queue_, *gpu->kernels, *gpu->products);
   LOOM_TRY(compute.status());
   gpu->compute = compute.take();
+  gpu->strict = strict;
   gpu_ = std::move(gpu);
   return {};
 }
@@ -82,6 +85,22 @@ Status RankDevice::adopt(const std::string& choices) {
   return on_gpu() && !choices.empty() ? gpu_->products->adopt(choices).status() : Status();
 }
 
+Status RankDevice::attend_by_cudnn(const cuda::AttentionGraphShape& shape) {
+  Result<std::unique_ptr<cuda::Attentions>> attentions =
+      cuda::Attentions::create(static_cast<cuda::Queue&>(*queue_), gpu_->strict);
+  LOOM_TRY(attentions.status());
+  gpu_->attentions = attentions.take();
+  LOOM_TRY(gpu_->attentions->prepare(shape));
+  gpu_->compute->attend_by(gpu_->attentions.get());
+  (void)gpu_->compute->prepare_attention(shape);
+  return queue_->status();
+}
+
+void RankDevice::attend_by_kernels() {
+  gpu_->compute->attend_by(nullptr);
+  gpu_->attentions.reset();
+}
+
 Status RankDevice::end_preparing() {
   if (on_gpu()) gpu_->compute->end_preparing();
   return queue_->drain();
@@ -94,7 +113,8 @@ void RankDevice::time_kernels(bool on) {
 }
 
 int64_t RankDevice::memory_bytes() const {
-  return on_gpu() ? gpu_->compute->memory_bytes() : static_cast<int64_t>(workers_.scratch_bytes());
+  if (!on_gpu()) return static_cast<int64_t>(workers_.scratch_bytes());
+  return gpu_->compute->memory_bytes() + (gpu_->attentions != nullptr ? gpu_->attentions->memory_bytes() : 0);
 }
 
 }  // namespace loom::engine

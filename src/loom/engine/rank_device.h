@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/workers.h"
+#include "device/cuda/attention_graph.h"
 #include "device/cuda/kernel_times.h"
 #include "device/cuda/operators.h"
 #include "device/transfer.h"
@@ -49,6 +50,11 @@ class RankDevice {
   /// Of a GPU's products, as text, with the device and the library that they are for; "" of CPUs.
   std::string choices() const;
   Status adopt(const std::string& choices);
+  /// cuDNN computes attention of that shape, from now on. Makes its plans, and allocates what they need.
+  /// Errors: unsupported (no cuDNN, or none for the shape), out_of_memory.
+  Status attend_by_cudnn(const cuda::AttentionGraphShape& shape);
+  /// The kernels do.
+  void attend_by_kernels();
   /// Waits for what was queued. From now on nothing is loaded or allocated. Errors: the queue's.
   Status end_preparing();
 

@@ -60,6 +60,7 @@ void for_each_key(C& c, F&& visit) {
   visit("parallel.precision", c.parallel.precision);
   visit("parallel.strict", c.parallel.strict);
   visit("parallel.device", c.parallel.device);
+  visit("parallel.attention", c.parallel.attention);
   visit("parallel.threads", c.parallel.threads);
   visit("optimizer.learning_rate", c.optimizer.learning_rate);
   visit("optimizer.final_rate", c.optimizer.final_rate);
@@ -292,6 +293,7 @@ Status check(const Config& c) {
   LOOM_TRY(one_of("parallel.optimize", c.parallel.optimize, {"memory", "speed"}));
   LOOM_TRY(one_of("parallel.precision", c.parallel.precision, {"fp32", "bf16", "fp16"}));
   LOOM_TRY(one_of("parallel.device", c.parallel.device, {"auto", "cpu", "cuda"}));
+  LOOM_TRY(one_of("parallel.attention", c.parallel.attention, {"own", "cudnn", "auto"}));
   LOOM_TRY(c.loss_scale.check());
   LOOM_TRY(one_of("parallel.pipeline", c.parallel.pipeline, {"simple", "1f1b", "interleaved"}));
   const std::string& partition = c.parallel.partition;

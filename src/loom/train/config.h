@@ -77,6 +77,7 @@ struct Config {
     std::string precision = "fp32";          // or bf16, fp16: of parameters and activations
     bool strict = false;                     // the same bits on every layout
     std::string device = "cpu";              // or cuda, or auto: GPUs where every rank has one
+    std::string attention = "own";           // of GPUs; or cudnn, or auto: cuDNN where it can
     int64_t threads = 0;                     // of a rank; 0: its machine's CPUs over the ranks there
   } parallel;
   struct Optimizer {

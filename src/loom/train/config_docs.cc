@@ -340,6 +340,17 @@ const std::vector<KeyDoc>& key_docs() {
        "share "
        "GPUs where there are fewer. `auto` takes GPUs if every rank has one that can train the model. "
        "`loom plan` does not read it: it models CPUs, or the machine of `--cluster`."},
+      {"parallel.attention",
+       "choice",
+       "",
+       {},
+       "own, cudnn, auto",
+       "",
+       "What computes attention on GPUs. `own` is Loom's kernels. `cudnn` is NVIDIA's cuDNN, and the run "
+       "ends before "
+       "its first step if cuDNN cannot compute the model's attention. `auto` takes cuDNN if every rank can, "
+       "or else "
+       "the kernels, and the run logs why. `loom plan` does not read it: it models Loom's kernels."},
       {"parallel.threads",
        "whole number",
        "threads",

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/file.h"
+#include "engine/attention_choice.h"
 #include "engine/weft_call.h"
 #include "model/hugging_face.h"
 #include "model/model_file.h"
@@ -80,8 +81,13 @@ Status note_instructions(const Config& config, weftComm_t world, std::vector<std
 Result<program::Job> make_job(const Config& config, const model::ModelSpec& spec, int ranks,
                               const std::vector<engine::UnitProfile>& profiles, const Devices& devices) {
   const program::MeasuredUnits measured = engine::measures_of(profiles);
-  return devices.gpu < 0 ? job_of(config, spec, ranks, measured)
-                         : job_on_gpus(config, spec, ranks, measured, devices.memory_bytes);
+  if (devices.gpu < 0) return job_of(config, spec, ranks, measured);
+  Result<program::Job> job = job_on_gpus(config, spec, ranks, measured, devices.memory_bytes);
+  LOOM_TRY(job.status());
+  const int64_t beside = engine::attention_bytes(*job, engine::attention_from(config.parallel.attention));
+  if (beside > 0)
+    job = job_on_gpus(config, spec, ranks, measured, std::max<int64_t>(0, devices.memory_bytes - beside));
+  return job;
 }
 
 Status make_groups(const program::Job& job, weftComm_t world, int gpu, std::optional<engine::Groups>& into) {
@@ -210,13 +216,17 @@ Status Trainer::find_devices(weftComm_t world) {
   return note_instructions(config_, world, notes_);
 }
 
-/// With parallel.device auto, CPUs do what the engine cannot do on GPUs. All ranks turn to CPUs, or none: not
-/// where some rank has failed by anything else.
+/// With parallel.device auto, CPUs do what the engine cannot do on GPUs, but for cuDNN's attention. All ranks
+/// turn to CPUs, or none: not where some rank has failed by anything else.
 Status Trainer::make_engine(const program::Job& job, weftComm_t world) {
-  Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::create(
-      job, *groups_, {.threads = threads_, .gpu = devices_.gpu}, config_.parallel.offload_folder);
+  Result<std::unique_ptr<engine::Engine>> engine =
+      engine::Engine::create(job, *groups_,
+                             {.threads = threads_,
+                              .gpu = devices_.gpu,
+                              .attention = engine::attention_from(config_.parallel.attention)},
+                             config_.parallel.offload_folder);
   const Status made = groups_->agree(engine.status());
-  if (!made.ok() && devices_.gpu >= 0 &&
+  if (!made.ok() && devices_.gpu >= 0 && config_.parallel.attention != "cudnn" &&
       device::wanted_from(config_.parallel.device) == device::Wanted::automatic) {
     const bool failed = !engine.ok() && engine.status().code() != Code::unsupported;
     const Result<int64_t> some_failed = groups_->most(failed ? 1 : 0);
@@ -233,6 +243,7 @@ Status Trainer::make_engine(const program::Job& job, weftComm_t world) {
   }
   LOOM_TRY(made);
   engine_ = engine.take();
+  if (const std::string& why_not = engine_->attention().why_not; !why_not.empty()) notes_.push_back(why_not);
   return {};
 }
 
@@ -263,6 +274,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, weftComm_
   LOOM_TRY(trainer->make_engine(*job, world));
   trainer->config_ = resolved(config, *spec, *job, trainer->threads_);
   trainer->config_.parallel.device = trainer->devices_.gpu >= 0 ? "cuda" : "cpu";
+  trainer->config_.parallel.attention = trainer->engine_->attention().library.empty() ? "own" : "cudnn";
   LOOM_TRY(trainer->begin());
   return trainer;
 }

@@ -143,14 +143,16 @@ inline int gpu_of_rank(const GpuOf& gpu_of, weftComm_t world) {
 using EngineAction = std::function<Status(engine::Engine&, const engine::Groups&)>;
 inline std::vector<double> train(const program::Job& job, int first, int last, const EngineAction& begin = {},
                                  const EngineAction& end = {}, const Nodes& nodes = 1,
-                                 const GpuOf& gpu_of = {}) {
+                                 const GpuOf& gpu_of = {},
+                                 engine::Attention attention = engine::Attention::own) {
   std::vector<double> losses(last - first, -1.0);
   std::mutex mutex;
   on_ranks(job.world, nodes, [&](weftComm_t world) {
     const int gpu = gpu_of_rank(gpu_of, world);
     Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict, gpu);
     LOOM_ASSERT_OK(groups);
-    Result<std::unique_ptr<engine::Engine>> engine = engine::Engine::create(job, *groups, {.gpu = gpu});
+    Result<std::unique_ptr<engine::Engine>> engine =
+        engine::Engine::create(job, *groups, {.gpu = gpu, .attention = attention});
     LOOM_ASSERT_OK(engine);
     LOOM_ASSERT_OK(begin ? begin(**engine, *groups) : (*engine)->initialize(3));
     for (int step = first; step < last; ++step) {

@@ -41,8 +41,9 @@ class OnFakeGpus : public ::testing::Test {
 
   /// Losses on GPUs are near those on CPUs, step by step, relatively.
   static void expect_losses_of_cpus(const program::Job& job, double tolerance, const GpuOf& gpu_of,
-                                    int steps = 3) {
-    const std::vector<double> wanted = train(job, 0, steps), got = train(job, 0, steps, {}, {}, 1, gpu_of);
+                                    int steps = 3, engine::Attention attention = engine::Attention::own) {
+    const std::vector<double> wanted = train(job, 0, steps),
+                              got = train(job, 0, steps, {}, {}, 1, gpu_of, attention);
     for (size_t step = 0; step < wanted.size(); ++step)
       EXPECT_NEAR(got[step], wanted[step], tolerance * wanted[step]) << "step " << step;
   }
