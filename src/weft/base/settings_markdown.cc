@@ -9,7 +9,7 @@ constexpr std::string_view kHead =
 
 This page lists every environment variable that Weft reads. It is generated from the table in
 `src/weft/base/settings.cc`. `weft_info --settings` prints the values in force. [Loom's](tools.md#loom) are
-`LOOM_INSTRUCTIONS` and `LOOM_CUBLASLT_LIBRARY`.
+`LOOM_INSTRUCTIONS`, `LOOM_CUBLASLT_LIBRARY` and `LOOM_CUDNN_LIBRARY`.
 
 An unset or empty variable has its default. Weft refuses an unknown `WEFT_*` variable and a wrong value. The creation
 of a communicator then returns `weftInvalidSetting`, and the error names the variable, its value and what is allowed.
