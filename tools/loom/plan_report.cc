@@ -20,8 +20,9 @@ double gib(double bytes) { return bytes / (1 << 30); }
 
 /// Means over the stages of what is communication, with the time that ranks spend in it.
 std::vector<Share> waited_for(const Plan& plan) {
-  static const char* const kComputing[] = {"forward",    "recompute", "loss",      "evaluate", "backward",
-                                           "accumulate", "norm",      "optimizer", "outside"};
+  static const char* const kComputing[] = {"batch",    "forward",   "recompute",  "loss",
+                                           "evaluate", "backward",  "accumulate", "squares",
+                                           "norm",     "mean_loss", "optimizer",  "outside"};
   std::vector<Share> shares;
   for (const PlannedStage& stage : plan.stages)
     for (const Share& time : stage.times) {

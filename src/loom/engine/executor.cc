@@ -65,7 +65,7 @@ Status Executor<T>::make_memory(const std::string& tier_folder) {
   const auto bytes_of = [](const program::Program& program, program::BufferId buffer) {
     return buffer < 0 ? 0 : program.buffers[static_cast<size_t>(buffer)].bytes;
   };
-  const std::array seen = {training_.batch, training_.losses, training_.norms, training_.told};
+  const std::array seen = {training_.batch, training_.norms, training_.told};
   if (on_gpu) {  // before anything that one rank alone may fail in
     int64_t pinned = memory_.tier_bytes + bytes_of(logits_, logits_.logits);
     for (const program::BufferId buffer : seen) pinned += bytes_of(training_, buffer);
@@ -82,8 +82,8 @@ Status Executor<T>::make_memory(const std::string& tier_folder) {
     parts.push_back({at(training, buffer), bytes_of(training_, buffer)});
   LOOM_TRY(window_.open(*device_, parts));
   batches_.take_memory(at(training, training_.batch));
-  token_losses_ = reinterpret_cast<double*>(at(training, training_.losses));
-  end_->take_memory(reinterpret_cast<double*>(at(training, training_.told)), token_losses_);
+  end_->take_memory(reinterpret_cast<double*>(at(training, training_.norms)),
+                    reinterpret_cast<double*>(at(training, training_.told)));
   state_.find(training_, memory_, arena_->data());
   if (on_gpu) {
     auto lanes = std::make_unique<GpuLanes>(*device_);
@@ -132,9 +132,8 @@ Status Executor<T>::compute_all(Run run) {
   batches_.begin(run.logits_row);
   for (const Instruction& i : run.program.instructions) {
     if (program::is_compute(i.op)) compute(run, i);
-    else if (i.op == Op::accumulate || i.op == Op::step) LOOM_TRY(execute(run, i));
-    else if (i.op == Op::norm)
-      end_->queue_squares(at<double>(run, i, Role::norms), at<A>(run, i, Role::workspace));
+    else if (i.op == Op::batch) batches_.load(i.microbatch);
+    else if (i.op == Op::accumulate || i.op == Op::squares || i.op == Op::step) LOOM_TRY(execute(run, i));
   }
   return device_->queue().drain();
 }
@@ -163,7 +162,7 @@ model::Pass Executor<T>::pass_of(const Run& run, const Instruction& i) {
     pass.seed = run.progress.settings->seed;
     pass.step = run.progress.settings->step;
   }
-  // What is not declared may be on its way yet, and on a stage where nothing is declared never comes.
+  // On a stage that reads nothing of it, none is loaded.
   if (i.buffer(Role::batch) >= 0) pass.arrays = batches_.arrays(i.microbatch);
   pass.first_sample = static_cast<uint64_t>(
       program::microbatch_number(job_, groups_.group(), groups_.member(), i.microbatch) * job_.batch);
@@ -206,7 +205,8 @@ Status Executor<T>::run_all(Run& run) {
     }
     if (instruction.lane > 0) LOOM_TRY(lanes_->note_issued(i, instruction));
     const auto done = Clock::now();
-    if (instruction.lane == 0) progress.busy_seconds += seconds_between(issued, done);
+    if (instruction.lane == 0 && !program::is_meeting(instruction.op))
+      progress.busy_seconds += seconds_between(issued, done);
     if (traced) timeline_[i] = {seconds_between(begin, issued) * 1e6, seconds_between(begin, done) * 1e6};
   }
   LOOM_TRY(lanes_->wait_all());
@@ -220,16 +220,13 @@ template <typename T>
 Status Executor<T>::execute(Run& run, const Instruction& instruction) {
   device_->enter(program::op_name(instruction.op));
   switch (instruction.op) {
+    case Op::batch: return load_batch(run, instruction.microbatch);
     case Op::forward:
     case Op::recompute:
     case Op::loss:
     case Op::evaluate:
     case Op::logits:
-    case Op::backward:
-      if (instruction.first == 0 && (instruction.op == Op::loss || instruction.op == Op::evaluate))
-        LOOM_TRY(batches_.check_targets(instruction.microbatch));
-      compute(run, instruction);
-      return {};
+    case Op::backward: compute(run, instruction); return {};
     case Op::gather:
     case Op::reduce_scatter:
     case Op::all_reduce:
@@ -249,9 +246,11 @@ Status Executor<T>::execute(Run& run, const Instruction& instruction) {
                               bytes / static_cast<int64_t>(sizeof(A)));
       return {};
     }
-    case Op::norm:
-      return end_->find_norm(run.progress, at<double>(run, instruction, Role::norms),
-                             at<A>(run, instruction, Role::workspace));
+    case Op::squares:
+      end_->sum_squares(instruction.unit, at<A>(run, instruction, Role::workspace));
+      return {};
+    case Op::norm: return end_->find_norm(run.progress);
+    case Op::mean_loss: return end_->find_mean_loss(run.progress);
     case Op::step: end_->optimize(run.progress, instruction.unit); return {};
     case Op::offload:
     case Op::load: break;  // by their place in the program: run_all()
@@ -274,10 +273,19 @@ model::Bound<T> Executor<T>::bind(Run& run, const Instruction& i) {
   bound.give(Given::derivative, at<T>(run, i, Role::derivative));
   bound.give(Given::tokens, batches_.tokens_there(i.microbatch));
   bound.give(Given::targets, batches_.targets_there(i.microbatch));
-  bound.give(Given::losses, token_losses_ + i.microbatch * job_.batch * job_.tokens);
-  bound.give(Given::right, end_->right());
+  bound.give(Given::losses, at<double>(run, i, Role::losses));
+  bound.give(Given::loss, end_->loss(i.microbatch));
+  bound.give(Given::right, end_->right(i.microbatch));
   bound.give(Given::logits, at<A>(run, i, Role::logits));
   bound.exchanged = exchanged_.data();
+  const auto elements = [&](Role role) {
+    const program::BufferId buffer = i.buffer(role);
+    return buffer < 0
+               ? 0
+               : run.program.buffers[static_cast<size_t>(buffer)].bytes / static_cast<int64_t>(sizeof(A));
+  };
+  bound.gradient_elements = elements(Role::gradient);
+  bound.tied_gradient_elements = elements(Role::tied_gradient);
   for (const program::Use& use : i.uses) {
     if (use.role == Role::gradient) bound.adds = use.reads;
     if (use.array >= 0) exchanged_[static_cast<size_t>(use.array)] = at(run, use.buffer);
@@ -290,16 +298,20 @@ model::Bound<T> Executor<T>::bind(Run& run, const Instruction& i) {
 template <typename T>
 void Executor<T>::compute(Run& run, const Instruction& i) {
   if (stand_in_) return stand_in_(i);
-  for (const program::Use& use : i.uses) {
-    if (!use.writes || use.reads) continue;
-    if (use.role == Role::gradient) state_.clear_gaps(i.unit, at<A>(run, i, use.role));
-    if (use.role == Role::tied_gradient) state_.clear_gaps(0, at<A>(run, i, use.role));
-  }
   const model::Recipe& recipe = program::recipe_of(recipes_, i.unit, job_.units(), i.op);
   const std::vector<model::Step>& steps = program::steps_of(recipe, i.op);
   const auto first = static_cast<size_t>(i.first), last = static_cast<size_t>(i.last);
   runner_.run(pass_of(run, i), units_[static_cast<size_t>(i.unit)], recipe,
               std::span(steps).subspan(first, last - first), bind(run, i));
+}
+
+/// Targets are the business of the stage that has the head.
+template <typename T>
+Status Executor<T>::load_batch(const Run& run, int microbatch) {
+  const bool has_head = run.program.stage + 1 == job_.pipeline_degree;
+  if (has_head && run.logits_row < 0) LOOM_TRY(batches_.check_targets(microbatch));
+  batches_.load(microbatch);
+  return {};
 }
 
 template <typename T>
@@ -433,11 +445,9 @@ Result<std::vector<cuda::KernelTime>> Executor<T>::timed_step(const StepSettings
 template <typename T>
 Result<double> Executor<T>::evaluate() {
   Run run{.program = evaluation_, .memory = evaluation_memory_};
-  end_->clear_right();
   LOOM_TRY(this->run(run));
-  Result<double> loss = end_->mean_loss(right_);
-  if (!loss.ok()) groups_.abort(loss.status());  // other ranks wait for this rank's losses
-  return loss;
+  right_ = run.progress.right;
+  return run.progress.result.loss;
 }
 
 template <typename T>

@@ -67,6 +67,7 @@ class Executor final : public Engine {
   /// Where the arrays of the instruction's recipe are.
   model::Bound<T> bind(Run& run, const program::Instruction& instruction);
   model::Pass pass_of(const Run& run, const program::Instruction& i);
+  Status load_batch(const Run& run, int microbatch);
   Status communicate(Run& run, const program::Instruction& instruction);
   Status transfer(Run& run, const program::Instruction& instruction);
   Status exchange(Run& run, const program::Instruction& instruction);
@@ -96,7 +97,6 @@ class Executor final : public Engine {
   std::unique_ptr<StepEnd<T>> end_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Lanes> lanes_;
-  double* token_losses_ = nullptr;
 };
 
 extern template class Executor<float>;

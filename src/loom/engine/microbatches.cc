@@ -12,21 +12,13 @@ void Microbatches::take_memory(std::byte* there) {
   arrays_.resize(static_cast<size_t>(job_.microbatches));
 }
 
-void Microbatches::begin(int64_t only_row) {
-  only_row_ = only_row;
-  std::ranges::fill(arrays_, std::nullopt);
-}
-
-const model::BatchArrays& Microbatches::arrays(int microbatch) {
-  std::optional<model::BatchArrays>& arrays = arrays_[static_cast<size_t>(microbatch)];
-  if (arrays) return *arrays;
+void Microbatches::load(int microbatch) {
   auto* const derived =
       reinterpret_cast<std::byte*>(there_ + 2 * job_.microbatches * rows()) + microbatch * layout_.bytes();
-  arrays = layout_.fill(tokens(microbatch).data(), targets(microbatch).data(), only_row_,
-                        window_.here(derived), derived);
+  arrays_[static_cast<size_t>(microbatch)] = layout_.fill(
+      tokens(microbatch).data(), targets(microbatch).data(), only_row_, window_.here(derived), derived);
   window_.upload(tokens_there(microbatch), 2 * rows() * static_cast<int64_t>(sizeof(int32_t)));
   window_.upload(derived, layout_.bytes());
-  return *arrays;
 }
 
 Status Microbatches::check_targets(int microbatch) const {

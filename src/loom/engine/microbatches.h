@@ -1,13 +1,12 @@
 // Microbatches: tokens and targets of a rank's microbatches, and what the host derives from them
-// (model/batch_layout.h), in the host's window of the arena. What the host has of a microbatch goes to the
-// arena once a run, when the first instruction asks for it.
+// (model/batch_layout.h), in the host's window of the arena. The program says when what the host has of a
+// microbatch goes to the arena.
 //
 // Thread safety: one thread.
 #pragma once
 
 #include <weft/weft.h>
 
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,9 +33,11 @@ class Microbatches {
   int32_t* targets_there(int microbatch) const { return tokens_there(microbatch) + rows(); }
 
   /// A run begins, of logits with their row; else with -1. Tokens and targets may have changed.
-  void begin(int64_t only_row);
-  /// What steps read besides tokens and targets. Queues the copy of all of them, the first time in a run.
-  const model::BatchArrays& arrays(int microbatch);
+  void begin(int64_t only_row) { only_row_ = only_row; }
+  /// Derives what steps read besides tokens and targets, and queues the copy of all of them.
+  void load(int microbatch);
+  /// What steps read besides tokens and targets, of a microbatch that was loaded in this run.
+  const model::BatchArrays& arrays(int microbatch) const { return arrays_[static_cast<size_t>(microbatch)]; }
 
   /// invalid_argument if the head reads rows with targets and a microbatch has more of them than the job
   /// states. The head picks as many rows as the job states, and would silently leave out the others.
@@ -56,7 +57,7 @@ class Microbatches {
   HostWindow& window_;
   int32_t* there_ = nullptr;
   int64_t only_row_ = -1;
-  std::vector<std::optional<model::BatchArrays>> arrays_;  // of each microbatch, in this run
+  std::vector<model::BatchArrays> arrays_;  // of each microbatch
 };
 
 }  // namespace loom::engine

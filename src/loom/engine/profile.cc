@@ -163,11 +163,9 @@ class Profile {
     }
     Buffers b(*job_.optimizer, elements, output, saved, workspace);
     make_parameters(unit, b.master.template as<A>(), b.parameters());
-    // As an engine does with what lies behind the parameters.
-    A* const gradient = b.gradient.template as<A>();
-    std::fill(gradient + unit.elements, gradient + elements, A(0));
     bound.parameters = b.parameters();
-    bound.gradient = gradient;
+    bound.gradient = b.gradient.template as<A>();
+    bound.gradient_elements = elements;
     bound.saved = b.saved.as();
     bound.workspace = b.workspace.as();
     bound.give(model::Given::output, b.output.template as<T>());
@@ -218,6 +216,7 @@ class Profile {
     bound.give(model::Given::tokens, token_.data());
     bound.give(model::Given::targets, target_.data());
     bound.give(model::Given::losses, losses_.data());
+    bound.give(model::Given::loss, &loss_);
     return bound;
   }
 
@@ -272,6 +271,7 @@ class Profile {
   std::vector<T> x_, d_;
   std::vector<int32_t> token_, target_;
   std::vector<double> losses_;
+  double loss_ = 0;
   std::vector<std::byte> arrays_;
 };
 

@@ -54,12 +54,6 @@ template <typename T>
 void RankState<T>::find_unit(const model::Unit& unit) {
   UnitState<T>& s = units_[static_cast<size_t>(unit.index)];
   const int64_t begin = context_.shard_begin(unit), end = begin + context_.job.shard(unit);
-  int64_t covered = 0;
-  for (const model::Parameter& parameter : unit.parameters) {
-    if (parameter.offset > covered) s.gaps.push_back({covered, parameter.offset});
-    covered = parameter.offset + parameter.elements();
-  }
-  if (context_.job.padded(unit) > covered) s.gaps.push_back({covered, context_.job.padded(unit)});
   // A parameter reaches to the next one, or to the end: gaps are zeros and stay zeros.
   for (size_t p = 0; p < unit.parameters.size(); ++p) {
     const int64_t first = std::max(begin, unit.parameters[p].offset);
@@ -82,14 +76,6 @@ void RankState<T>::find_unit(const model::Unit& unit) {
     if (!model::is_cut(parameter)) add(s.held_by_all, parameter);
     if (model::is_of_rows(parameter)) add(s.of_rows, parameter);
   }
-}
-
-template <typename T>
-void RankState<T>::clear_gaps(int unit, A* gradient) const {
-  if (gradient == nullptr) return;
-  for (const Range& gap : of(unit).gaps)
-    context_.table<T>().clear(context_.context(), gradient + gap.begin,
-                              (gap.end - gap.begin) * static_cast<int64_t>(sizeof(A)));
 }
 
 template <typename T>

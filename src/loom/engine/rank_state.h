@@ -49,7 +49,6 @@ struct UnitState {
   ops::Slots<A> slots;
   T* parameters = nullptr;  // the master itself where T is A
   std::vector<Segment> segments;
-  std::vector<Range> gaps;         // of the unit's buffer: elements that belong to no parameter
   std::vector<Range> held_by_all;  // of the shard: parameters that every tensor rank has whole,
   std::vector<Range> of_rows;      // and those of them whose gradient is a sum over tensor ranks
   bool held() const { return master != nullptr; }
@@ -67,8 +66,6 @@ class RankState {
   /// Finds all parts in the arena.
   void find(const program::Program& training, const program::MemoryPlan& memory, std::byte* arena);
   const UnitState<T>& of(int unit) const { return units_[static_cast<size_t>(unit)]; }
-  /// Operators write parameters' gradients only; what lies between and behind them would count in the norm.
-  void clear_gaps(int unit, A* gradient) const;
 
   /// Copies masters to parameters; slots get their initial values if they `begin`.
   Status after_load(bool slots_begin);

@@ -28,51 +28,40 @@ StepEnd<T>::StepEnd(const RankContext& context, const RankState<T>& state, HostW
       norms_[static_cast<size_t>(unit)] = {of, chunks};
       chunks += context.job.shard(context.units[static_cast<size_t>(unit)]) / program::kShardGrain;
     }
+    if (of == stage) chunks_ = chunks;
     most_chunks_ = std::max(most_chunks_, chunks);
   }
 }
 
 template <typename T>
-void StepEnd<T>::take_memory(double* told, const double* losses) {
-  static_assert(kTold == program::kToldBesideLosses);
+void StepEnd<T>::take_memory(double* squares, double* told) {
+  squares_ = squares;
+  told_there_ = told;
+  static_assert(kTold == program::kToldBeside);
   told_ = window_.here(told);
-  right_ = told + context_.job.microbatches + kRight;
-  losses_ = losses;
 }
 
 template <typename T>
-void StepEnd<T>::clear_right() const {
-  context_.table<T>().clear(context_.context(), right_, sizeof(double));
+void StepEnd<T>::fetch_losses() {
+  if (stage_ + 1 < context_.job.pipeline_degree) return;
+  window_.download(told_there_, static_cast<int64_t>(of_microbatches() * sizeof(double)));
 }
 
 template <typename T>
-Status StepEnd<T>::fetch() {
-  const program::Job& job = context_.job;
-  const bool has_losses = stage_ + 1 == job.pipeline_degree;
-  const int64_t rows = job.batch * job.tokens, bytes = job.microbatches * rows;
-  if (has_losses) {
-    window_.download(losses_, bytes * static_cast<int64_t>(sizeof(double)));
-    window_.download(right_, sizeof(double));
-  }
+Status StepEnd<T>::wait() {
   LOOM_TRY(window_.wait());
-  if (context_.device.on_gpu()) LOOM_TRY(context_.groups.failure());
-  if (!has_losses) return {};
-  const double* losses = window_.here(losses_);
-  for (int microbatch = 0; microbatch < job.microbatches; ++microbatch, losses += rows) {
-    double sum = 0;
-    for (int64_t row = 0; row < rows; ++row) sum += losses[row];
-    told_[microbatch] = sum;
-  }
-  return {};
+  return context_.device.on_gpu() ? context_.groups.failure() : Status();
 }
 
-/// Squares of a unit's gradient shard, in chunks. What every tensor rank holds counts on the first only.
+/// What every tensor rank holds counts on the first only.
 template <typename T>
-void StepEnd<T>::sum_squares(const model::Unit& unit, double* chunk, A* counted) const {
+void StepEnd<T>::sum_squares(int unit, A* counted) const {
   constexpr int64_t kSize = program::kShardGrain;
   const ops::Operators<T>& op = context_.table<T>();
-  const UnitState<T>& s = state_.of(unit.index);
-  op.sum_of_squares(context_.context(), s.gradient, context_.job.shard(unit), kSize, chunk);
+  const UnitState<T>& s = state_.of(unit);
+  double* const chunk = squares_ + norms_[static_cast<size_t>(unit)].first;
+  op.sum_of_squares(context_.context(), s.gradient,
+                    context_.job.shard(context_.units[static_cast<size_t>(unit)]), kSize, chunk);
   if (context_.tensor.rank == 0) return;
   int64_t done = -1;  // the last chunk that was summed again
   const auto sum_again = [&](int64_t which) {
@@ -101,30 +90,18 @@ void StepEnd<T>::sum_counted(const UnitState<T>& s, int64_t chunk, A* counted, d
   op.sum_of_squares(context_.context(), counted, kSize, kSize, sum);
 }
 
+/// In strict order all chunks of one copy of the model are gathered and added one after the other, unit by
+/// unit, which is the same for every degree and partition, since padding adds zeros only.
 template <typename T>
-int64_t StepEnd<T>::queue_squares(double* squares, A* counted) const {
-  int64_t chunks = 0;
-  for (const int unit : owned_) {
-    const model::Unit& held = context_.units[static_cast<size_t>(unit)];
-    sum_squares(held, squares + chunks, counted);
-    chunks += context_.job.shard(held) / program::kShardGrain;
-  }
-  return chunks;
-}
-
-/// Squares are summed in chunks of kShardGrain elements, each rank those of its shards. In strict order all
-/// chunks of one copy of the model are gathered and added one after the other, unit by unit, which is the
-/// same for every degree and partition, since padding adds zeros only.
-template <typename T>
-Status StepEnd<T>::find_norm(StepProgress& step, double* squares, A* counted) {
+Status StepEnd<T>::find_norm(StepProgress& step) {
   const program::Job& job = context_.job;
-  const int64_t chunks = queue_squares(squares, counted);
-  window_.download(squares, chunks * static_cast<int64_t>(sizeof(double)));
-  LOOM_TRY(fetch());
-  double *const own = window_.here(squares), *const all = own + most_chunks_;
+  window_.download(squares_, chunks_ * static_cast<int64_t>(sizeof(double)));
+  fetch_losses();
+  LOOM_TRY(wait());
+  double *const own = window_.here(squares_), *const all = own + most_chunks_;
   const int64_t count = job.strict ? most_chunks_ : 1;
   if (!job.strict)
-    for (int64_t chunk = 1; chunk < chunks; ++chunk) own[0] += own[chunk];
+    for (int64_t chunk = 1; chunk < chunks_; ++chunk) own[0] += own[chunk];
   const auto begin = Clock::now();
   if (context_.groups.model() != nullptr)
     LOOM_TRY_WEFT(
@@ -133,14 +110,23 @@ Status StepEnd<T>::find_norm(StepProgress& step, double* squares, A* counted) {
   StepResult& result = step.result;
   result.met_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
   result.gradient_norm = std::sqrt(sum_of_norms(all, count)) / step.settings->loss_scale;
-  double right = 0;
-  const Result<double> loss = exchange_losses(&step, right);
-  LOOM_TRY(loss.status());
-  result.loss = *loss;
+  step.until_norm_seconds = step.seconds();
+  return {};
+}
+
+template <typename T>
+Status StepEnd<T>::find_mean_loss(StepProgress& step) {
+  StepResult& result = step.result;
+  if (step.settings == nullptr) {  // an evaluation has no norm
+    fetch_losses();
+    LOOM_TRY(wait());
+    return exchange_losses(step);
+  }
+  LOOM_TRY(exchange_losses(step));
   result.exposed_seconds += result.met_seconds;
   if (std::isfinite(result.loss) && std::isfinite(result.gradient_norm)) return {};
   result.skipped = true;
-  if (job.precision == program::Precision::fp16) return {};  // a smaller scale may do
+  if (context_.job.precision == program::Precision::fp16) return {};  // a smaller scale may do
   return fail(
       Code::not_finite,
       "step {}: the loss is {} and the gradient norm {}; a smaller learning rate or clip_norm may help",
@@ -168,54 +154,49 @@ double StepEnd<T>::sum_of_norms(const double* all, int64_t count) const {
   return squares;
 }
 
-/// Every rank adds the sums of all microbatches, which the last stages have, in the order of their numbers.
+/// Every rank adds the losses of all microbatches, which the last stages have, in the order of their numbers.
 /// After a step, ranks also tell each other how long they were busy, and whether somebody wants the run to
 /// end. They tell whether their norm is finite, too. If one rank's is not, it becomes infinite on all ranks,
 /// so that all copies of the model skip the step.
 template <typename T>
-Result<double> StepEnd<T>::exchange_losses(StepProgress* step, double& right) {
+Status StepEnd<T>::exchange_losses(StepProgress& step) {
   const program::Job& job = context_.job;
   const Groups& groups = context_.groups;
+  StepResult& result = step.result;
   const size_t own = told();
-  double *all = told_ + own, *beside = told_ + job.microbatches;
-  const bool asked = step != nullptr && step->settings->stop != nullptr && *step->settings->stop;
-  beside[kOverflows] = step != nullptr && !std::isfinite(step->result.gradient_norm) ? 1 : 0;
-  beside[kStops] = asked && (*step->settings->stop)() ? 1 : 0;
-  beside[kBusy] = step != nullptr ? step->busy_seconds : 0;
+  double *all = told_ + own, *beside = told_ + of_microbatches();
+  const bool trains = step.settings != nullptr;
+  const bool asked = trains && step.settings->stop != nullptr && *step.settings->stop;
+  beside[kOverflows] = trains && !std::isfinite(result.gradient_norm) ? 1 : 0;
+  beside[kStops] = asked && (*step.settings->stop)() ? 1 : 0;
+  beside[kBusy] = step.busy_seconds;
   const auto begin = Clock::now();
   if (groups.world() != nullptr)
     LOOM_TRY_WEFT(weftAllGather(told_, all, own, weftFloat64, groups.world(), nullptr));
   else std::copy_n(told_, own, all);
-  if (step != nullptr)
-    step->result.met_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
-  double busy = 0;
+  if (trains) result.met_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+  double busy = 0, right = 0;
   for (int rank = 0; rank < groups.ranks(); ++rank) {
-    const double* of_rank = all + static_cast<size_t>(rank) * own;
-    const double* beside_losses = of_rank + job.microbatches;
-    if (step != nullptr && beside_losses[kOverflows] != 0 && std::isfinite(step->result.gradient_norm))
-      step->result.gradient_norm = std::numeric_limits<double>::infinity();
-    if (step != nullptr && beside_losses[kStops] != 0) step->result.stop = true;
+    const double *losses = all + static_cast<size_t>(rank) * own, *counts = losses + job.microbatches;
+    const double* beside_losses = losses + of_microbatches();
+    if (trains && beside_losses[kOverflows] != 0 && std::isfinite(result.gradient_norm))
+      result.gradient_norm = std::numeric_limits<double>::infinity();
+    if (beside_losses[kStops] != 0) result.stop = true;
     busy += beside_losses[kBusy];
     const program::Coordinates at = groups.layout().coordinates(groups.place_of(rank));
     if (at.stage + 1 < job.pipeline_degree || at.tensor > 0) continue;
-    right += beside_losses[kRight];
-    for (int index = 0; index < job.microbatches; ++index)
+    for (int index = 0; index < job.microbatches; ++index) {
+      right += counts[index];
       ordered_losses_[static_cast<size_t>(program::microbatch_number(
-          job, at.data / job.degree, at.data % job.degree, index))] = of_rank[index];
+          job, at.data / job.degree, at.data % job.degree, index))] = losses[index];
+    }
   }
-  if (step != nullptr) step->result.bubble = std::max(0.0, 1 - busy / groups.ranks() / step->seconds());
+  if (trains) result.bubble = std::max(0.0, 1 - busy / groups.ranks() / step.until_norm_seconds);
   double sum = 0;
   for (const double loss : ordered_losses_) sum += loss;
-  return sum / job.targets_per_step();
-}
-
-template <typename T>
-Result<double> StepEnd<T>::mean_loss(int64_t& right) {
-  double counted = 0;
-  LOOM_TRY(fetch());
-  const Result<double> loss = exchange_losses(nullptr, counted);
-  right = static_cast<int64_t>(counted);
-  return loss;
+  result.loss = sum / job.targets_per_step();
+  step.right = static_cast<int64_t>(right);
+  return {};
 }
 
 template <typename T>

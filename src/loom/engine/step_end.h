@@ -1,8 +1,8 @@
 // StepEnd: how a step ends: the norm of the gradients, the losses that all ranks learn, and the optimizer.
 //
-// What ranks tell each other after a step or an evaluation is a buffer of the program, in the host's window.
-// First come the losses of this rank's microbatches, and some numbers behind them. Then come those of all
-// ranks.
+// Sums of squares, and what ranks tell each other, are buffers of the program in the host's window. What a
+// rank tells are the losses of its microbatches, how many sequences of each were right, and some numbers
+// behind them. Then come those of all ranks.
 //
 // Thread safety: one thread.
 #pragma once
@@ -12,6 +12,7 @@
 
 #include "engine/host_window.h"
 #include "engine/rank_state.h"
+#include "program/generate.h"
 
 namespace loom::engine {
 
@@ -20,7 +21,9 @@ struct StepProgress {
   const StepSettings* settings = nullptr;  // of a step
   StepResult result = {};
   std::chrono::steady_clock::time_point begin = {};
-  double busy_seconds = 0;  // on lane 0, without waiting
+  double busy_seconds = 0;        // on lane 0, without waiting
+  double until_norm_seconds = 0;  // when the norm was known
+  int64_t right = 0;              // of a classification's evaluation
 
   double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -34,39 +37,45 @@ class StepEnd {
 
   StepEnd(const RankContext& context, const RankState<T>& state, HostWindow& window, int stage);
 
-  /// Both are in the window: what ranks tell each other, and the losses of all microbatches' tokens.
-  void take_memory(double* told, const double* losses);
+  /// Both are in the window: sums of squares, and what ranks tell each other.
+  void take_memory(double* squares, double* told);
 
   /// Units of this stage.
   std::span<const int> owned() const { return owned_; }
   int stage_of(int unit) const { return norms_[static_cast<size_t>(unit)].stage; }
 
-  /// Where a classification's evaluation counts sequences whose likeliest class is the target.
-  double* right() const { return right_; }
-  void clear_right() const;
+  /// Where the head leaves the sum of a microbatch's losses, and counts its sequences whose likeliest class
+  /// is the target.
+  double* loss(int microbatch) const { return told_there_ + microbatch; }
+  double* right(int microbatch) const { return loss(context_.job.microbatches + microbatch); }
 
-  /// This rank's sums of squares of its gradients: a double for each chunk of each unit. Of several tensor
-  /// ranks `counted` gets a chunk with zeros in place of what is not counted.
-  int64_t queue_squares(double* squares, A* counted) const;
-  /// Finds norm and loss of a step, of which `squares` has this rank's sums of squares and then those of all
-  /// ranks. This is where the host waits for the device. Errors: not_finite, communication_error.
-  Status find_norm(StepProgress& step, double* squares, A* counted);
-  /// The mean loss of an evaluation, and of a classification how many sequences were right.
-  Result<double> mean_loss(int64_t& right);
+  /// Squares of a unit's gradient shard: a double for each chunk. Of several tensor ranks `counted` gets a
+  /// chunk with zeros in place of what is not counted.
+  void sum_squares(int unit, A* counted) const;
+  /// Finds the norm from the squares of all ranks that share a model. This is where the host waits for the
+  /// device, and fetches losses, too. Errors: communication_error.
+  Status find_norm(StepProgress& step);
+  /// Finds the mean loss of a step or an evaluation, and what else ranks tell each other. Errors: not_finite,
+  /// communication_error.
+  Status find_mean_loss(StepProgress& step);
   /// One unit's update; nothing where the step is skipped.
   void optimize(const StepProgress& step, int unit) const;
 
  private:
-  /// Behind the losses of a rank's microbatches.
-  enum Told : size_t { kRight, kOverflows, kStops, kBusy, kTold };
-  size_t told() const { return static_cast<size_t>(context_.job.microbatches) + kTold; }
+  /// Behind what a rank tells of its microbatches.
+  enum Told : size_t { kOverflows, kStops, kBusy, kTold };
+  size_t told() const { return of_microbatches() + kTold; }
+  size_t of_microbatches() const {
+    return static_cast<size_t>(program::kToldOfMicrobatch * context_.job.microbatches);
+  }
 
-  void sum_squares(const model::Unit& unit, double* chunk, A* counted) const;
   void sum_counted(const UnitState<T>& s, int64_t chunk, A* counted, double* sum) const;
-  /// Fetches losses, and whatever was queued to be fetched before, and adds up the losses of each microbatch.
-  Status fetch();
+  /// Queues a copy of what this rank's head has left.
+  void fetch_losses();
+  /// Waits for the device, and for whatever was queued to be fetched.
+  Status wait();
   double sum_of_norms(const double* all, int64_t count) const;
-  Result<double> exchange_losses(StepProgress* step, double& right);
+  Status exchange_losses(StepProgress& step);
 
   /// Where a unit's sums of squares are among those of its stage's ranks.
   struct Norms {
@@ -80,9 +89,9 @@ class StepEnd {
   const int stage_;
   std::vector<Norms> norms_;
   std::vector<int> owned_;
-  int64_t most_chunks_ = 0;                    // of any stage
-  double *told_ = nullptr, *right_ = nullptr;  // the host's: what this rank tells, then what all ranks told
-  const double* losses_ = nullptr;
+  int64_t chunks_ = 0, most_chunks_ = 0;               // of this stage, and of any
+  double *squares_ = nullptr, *told_there_ = nullptr;  // in the arena
+  double* told_ = nullptr;              // the host's: what this rank tells, then what all ranks told
   std::vector<double> ordered_losses_;  // by number of the microbatch
 };
 

@@ -53,15 +53,16 @@ enum class Kernel {
   dropout,              // x -> y; nothing where both are the same and nothing is dropped
   add,                  // a, b -> a + b
   copy,                 // a -> b
+  clear,                // ->: zeros where no other step writes the gradient; or a number that is counted up
   // of the head
-  clear,            // ->: zeros where no other step writes the gradient
   pick,             // x, rows -> picked, losses: rows that the head computes, losses are zeros
   logits,           // x -> logits
   logits_gradient,  // logits, x -> dx; the matrix's gradient is added to from the second time on
   cross_entropy,    // logits, targets -> logits, losses: logits become their derivatives
   split_begin,      // logits, targets -> logits, numbers: what other ranks must know of this rank's
   split_finish,     // logits, targets, all numbers -> logits, losses
-  count_right,      // logits, targets -> right: sequences whose likeliest class is the target
+  count_right,      // logits, targets -> right: adds sequences whose likeliest class is the target
+  sum_losses,       // losses -> loss: in the order of rows
   read_logits,      // logits of one row -> those, of the type of sums
   give_back,        // d of picked rows, back -> d of own rows
   // exchanges of tensor ranks
@@ -73,8 +74,9 @@ constexpr bool is_exchange(Kernel kernel) { return kernel >= Kernel::gather; }
 
 enum class Place { given, saved, workspace, exchanged };
 
-/// What the caller has. `right` counts a classification's sequences, `logits` are one row's. Losses are of M
-/// rows; where the head picks R rows the first R are theirs, and the others are zeros.
+/// What the caller has. `loss` is the sum of losses, `right` counts a classification's sequences, `logits`
+/// are one row's. Losses are of M rows; where the head picks R rows the first R are theirs, and the others
+/// are zeros.
 enum class Given {
   input,
   output,
@@ -82,6 +84,7 @@ enum class Given {
   tokens,
   targets,
   losses,
+  loss,
   right,
   logits,
   picked,  // these three are Pass::arrays'
@@ -89,7 +92,7 @@ enum class Given {
   back,
   none
 };
-constexpr int kGiven = 8;  // that Bound::give() takes
+constexpr int kGiven = 9;  // that Bound::give() takes
 
 struct Array {
   const char* name = "";

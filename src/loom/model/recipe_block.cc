@@ -34,6 +34,7 @@ class Block : RecipeBuilder {
     forward();
     turn();
     post() ? post_backward() : parallel() ? parallel_backward() : serial_backward();
+    clear_gaps();
     return take();
   }
 
@@ -195,6 +196,16 @@ class Block : RecipeBuilder {
     if (one_norm()) add(sum, half.sum, sum);
     else norm_gradient(Part::norm2_weight, x_, norm2_, half.sum, d_, true, own());
     norm_gradient(Part::norm1_weight, x_, norm1_, sum, d_, true, own());
+  }
+
+  /// Zeros between parameters and behind them. The step stands behind one that writes gradients and whose
+  /// successor is never fused with it, so that it is part of the same instruction.
+  void clear_gaps() {
+    const auto first = std::ranges::find(steps(), Kernel::linear_weight, &Step::kernel);
+    Step clear;
+    clear.kernel = Kernel::clear;
+    clear.rows = clear.of_rows = 1;
+    steps().insert(first + 1, clear);
   }
 
   const int x_, y_, d_;

@@ -37,12 +37,13 @@ class Head : RecipeBuilder {
 
   Recipe make() {
     const int input = picks_ ? pick() : x_;
-    // Clears what lies behind a matrix that the embedding lends, and all gradients where no row is picked.
+    // Clears what lies between and behind parameters, and all gradients where no row is picked.
     if (pass_ == HeadPass::loss) counted(step(Kernel::clear, {}, {}));
     const int features = layers(input);
     const int all = splits_ ? enter(features, "gathered rows", rows_ * width()) : features;
     const int d = logits(all);
     if (pass_ == HeadPass::logits) return take();
+    on(Kernel::sum_losses, {losses_}, {given(Given::loss, "loss")}, rows(), 1);
     if (pass_ == HeadPass::loss) backward(input, splits_ ? leave(d, "sum", own_ * width()) : d);
     return take();
   }
@@ -115,6 +116,9 @@ class Head : RecipeBuilder {
                                          : sums("logits", most * widest);
     const int target = picks_ ? given(Given::picked_targets, "picked targets") : targets_;
     const int d = learns ? values("summand", rows_ * width()) : -1;
+    const bool counts = objective_.metric == Metric::accuracy && pass_ == HeadPass::evaluation;
+    const int right = counts ? given(Given::right, "right") : -1;
+    if (counts) on(Kernel::clear, {}, {right}, 1, 1);
     for (int64_t first = 0; first < rows_; first += most) {
       const int64_t n = pass_ == HeadPass::logits ? 1 : std::min(most, rows_ - first);
       const auto some = [&](Kernel kernel, std::initializer_list<int> reads,
@@ -131,8 +135,7 @@ class Head : RecipeBuilder {
         on(Kernel::read_logits, {made}, {given(Given::logits, "one row's logits")}, 1, columns);
         return -1;
       }
-      if (objective_.metric == Metric::accuracy && !learns)
-        some(Kernel::count_right, {made, target}, {given(Given::right, "right")});
+      if (counts) some(Kernel::count_right, {made, target}, {right});
       if (splits_) {
         const int numbers = sums("numbers", n * 3), all = sums("all numbers", n * 3 * share_.degree);
         some(Kernel::split_begin, {made, target}, {made, numbers});

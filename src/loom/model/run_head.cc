@@ -4,16 +4,32 @@
 namespace loom::model {
 namespace {
 
-/// Zeros behind the matrix that the embedding lends; all gradients are zeros where no row is picked. Of an
-/// embedding itself all, unless it is added to.
+/// Zeros between the parameters of a unit and behind them: they would count in the norm.
+template <typename T>
+void clear_gaps(const Operands<T>& o, int64_t elements) {
+  int64_t covered = 0;
+  for (const Parameter& parameter : o.unit.parameters) {
+    o.clear(o.bound.gradient + covered, parameter.offset - covered);
+    covered = parameter.offset + parameter.elements();
+  }
+  o.clear(o.bound.gradient + covered, elements - covered);
+}
+
+/// Zeros where operators write no gradient: in the gaps, and behind the matrix that the embedding lends.
+/// Where no row is picked they write none. An embedding's gradient is added to, so all of it begins as zeros,
+/// unless the caller has something there already.
 template <typename T>
 void clear(const Operands<T>& o) {
-  const bool head = o.unit.kind == UnitKind::head;
-  const bool none = o.step.counted && o.pass.arrays.count == 0;
-  if (head ? none : !o.bound.adds) o.clear(o.bound.gradient, o.unit.elements);
-  if (!head || o.bound.tied_gradient == nullptr) return;
+  if (o.step.writes[0] >= 0) return o.clear(o.template out<double>(0), 1);
+  const UnitKind kind = o.unit.kind;
+  const bool none = kind == UnitKind::head && o.step.counted && o.pass.arrays.count == 0;
+  const int64_t elements = std::max(o.bound.gradient_elements, o.unit.elements);
+  if (none || (kind == UnitKind::embedding && !o.bound.adds)) o.clear(o.bound.gradient, elements);
+  else if (kind != UnitKind::embedding) clear_gaps(o, elements);
+  if (kind != UnitKind::head || o.bound.tied_gradient == nullptr) return;
   const int64_t shared = none ? 0 : o.embedding.find(Part::token_embedding)->elements();
-  o.clear(o.bound.tied_gradient + shared, o.embedding.elements - shared);
+  o.clear(o.bound.tied_gradient + shared,
+          std::max(o.bound.tied_gradient_elements, o.embedding.elements) - shared);
 }
 
 /// The rows of the microbatch that the head computes, one after the other. A row that another rank has is
@@ -50,6 +66,9 @@ bool run_loss(const Operands<T>& o) {
       return true;
     case Kernel::count_right:
       o.op.count_right(o.context(), o.template in<void>(0), targets(), o.template out<double>(0), n, s.out);
+      return true;
+    case Kernel::sum_losses:
+      o.op.sum(o.context(), o.template in<double>(0), o.template out<double>(0), n);
       return true;
     default: return false;
   }

@@ -25,6 +25,7 @@ struct Bound {
   using A = acc_t<T>;
   const T *parameters = nullptr, *tied_parameters = nullptr;  // the embedding's, for a tied head
   A *gradient = nullptr, *tied_gradient = nullptr;
+  int64_t gradient_elements = 0, tied_gradient_elements = 0;  // with what lies behind the units' own
   bool adds = false;  // to the embedding's gradient: a tied head's, or earlier microbatches'
   std::byte *saved = nullptr, *workspace = nullptr;
   std::array<std::byte*, kGiven> given = {};

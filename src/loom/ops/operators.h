@@ -190,7 +190,7 @@ struct Operators {
   Operator<void(const T* x, int64_t of, const int32_t* row, T* y, int64_t rows, int64_t width)> gather_rows;
   Operator<void(void* to, int64_t bytes)> clear;
   Operator<void(const void* from, void* to, int64_t bytes)> copy;  // they do not overlap
-  Operator<void(const double* x, double* sum, int64_t n)> sum;     // *sum = Σ x; `sum` may be x
+  Operator<void(const double* x, double* sum, int64_t n)> sum;     // *sum = Σ x in order; `sum` may be x
   /// Adds to *right the rows of logits scores[M, classes] whose target has the largest score, of equals the
   /// first.
   Operator<void(const void* scores, const int32_t* target, double* right, int64_t rows, int64_t classes)>

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
 
 #include "model/batch_layout.h"
 #include "program/schedule.h"
@@ -30,7 +31,11 @@ class Generator {
     return std::move(program_);
   }
 
-  Program evaluation() { return without_gradients(Op::evaluate, job_.microbatches); }
+  Program evaluation() {
+    Program program = without_gradients(Op::evaluate, job_.microbatches);
+    program.instructions.push_back(mean_loss(program));
+    return program;
+  }
 
   Program logits() { return without_gradients(Op::logits, 1); }
 
@@ -75,7 +80,6 @@ class Generator {
     const int64_t derived = model::BatchLayout(job_.spec, job_.recipe_sizes()).bytes();
     program_.batch =
         program_.add("batch", Category::batch, job_.microbatches * (rows * 2 * 4 + derived), true);
-    program_.losses = program_.add("losses", Category::batch, job_.microbatches * rows * 8, true);
     program_.norms = program_.add("norms", Category::batch, norms_bytes(job_), true);
     program_.told = program_.add("told", Category::batch, told_bytes(job_), true);
     std::vector<int> held = owned_units(job_, stage_);
@@ -140,9 +144,18 @@ class Generator {
       if (i == 0) receive(passes[0]);
       if (ahead == 1 && i + 1 < passes.size()) receive(passes[i + 1]);
       if (ahead == 0 && i > 0) receive(passes[i]);
+      load_batch(passes[i].microbatch);
       if (passes[i].forward) forward(parts_[passes[i].part], passes[i].microbatch);
       else backward(parts_[passes[i].part], passes[i].microbatch);
     }
+  }
+
+  /// Once, before the stage's first pass of the microbatch.
+  void load_batch(int m) {
+    const std::vector<int> owned = owned_units(job_, stage_);
+    const bool reads = owned.front() == 0 || owned.back() == last_ || job_.attends_by_length();
+    if (reads && loaded_.insert(m).second)
+      emit(Op::batch, -1, m, {{Role::batch, program_.batch, false, true}});
   }
 
   void receive(const Pass& pass) {
@@ -182,7 +195,7 @@ class Generator {
       if (u == last_) {
         if (head_ == Op::logits)
           program_.logits = program_.add("logits of a row", Category::workspace, job_.spec.outputs() * 4);
-        if (!program_.trains) emit(head_, u, m, head_uses(x_.at({u - 1, m})));
+        if (!program_.trains) emit(head_, u, m, head_uses(x_.at({u - 1, m}), m));
         continue;
       }
       const BufferId x = x_[{u, m}] = activation("x", u, m);
@@ -248,21 +261,25 @@ class Generator {
     return m > 0 && !job_.strict && job_.sums_whole() && !job_.spec.embedding_norm;
   }
 
-  std::vector<Use> head_uses(BufferId x) const {
+  std::vector<Use> head_uses(BufferId x, int m) {
     std::vector<Use> uses = {{Role::parameters, whole_[last_], true, false},
                              {Role::input, x, true, false},
                              {Role::batch, program_.batch, true, false},
                              {Role::workspace, workspace_, false, true}};
-    if (head_ != Op::logits) uses.push_back({Role::losses, program_.losses, false, true});
-    if (head_ == Op::logits) uses.push_back({Role::logits, program_.logits, false, true});
-    if (head_ == Op::evaluate && job_.spec.objective().metric == model::Metric::accuracy)
-      uses.push_back({Role::told, program_.told, true, true});
+    if (head_ == Op::logits) {
+      uses.push_back({Role::logits, program_.logits, false, true});
+    } else {
+      const BufferId losses =
+          program_.add(fmt::format("losses {}", m), Category::batch, job_.batch * job_.tokens * 8);
+      uses.push_back({Role::losses, losses, false, true});
+      uses.push_back({Role::told, program_.told, false, true});
+    }
     if (job_.spec.tied) uses.push_back({Role::tied_parameters, whole_[0], true, false});
     return uses;
   }
 
   void loss(int m, BufferId x, BufferId d) {
-    std::vector<Use> uses = head_uses(x);
+    std::vector<Use> uses = head_uses(x, m);
     uses.push_back({Role::derivative, d, false, true});
     uses.push_back({Role::gradient, gradient_target(states_[last_].gradient, last_, m), false, true});
     if (job_.spec.tied) uses.push_back({Role::tied_gradient, gradient_target(tied_sum(), 0, m), false, true});
@@ -319,18 +336,28 @@ class Generator {
     emit(Op::accumulate, unit, m, {{Role::shard, sum, true, true}, {Role::partial, more, true, false}});
   }
 
+  static Instruction mean_loss(const Program& program) {
+    return {Op::mean_loss, -1, -1, 0, {{Role::told, program.told, true, true}}, {}};
+  }
+
   void finish() {
     if (sums_tied_here()) add_to(states_[0].gradient.shard, tied_.shard, 0, -1);
     else if (job_.ties_apart() && states_[0].held())
       emit(Op::tie, 0, -1, {{Role::shard, states_[0].gradient.shard, true, true}});
-    std::vector<Use> uses = {{Role::norms, program_.norms, false, true},
-                             {Role::told, program_.told, true, true}};
-    if (job_.tensor_degree > 1)
-      uses.push_back({Role::workspace,
-                      program_.add("counted gradients", Category::workspace, kShardGrain * 4), false, true});
-    for (const int unit : owned_units(job_, stage_))
-      uses.push_back({Role::shard, states_[unit].gradient.shard, true, false});
-    emit(Op::norm, -1, -1, std::move(uses));
+    const BufferId counted =
+        job_.tensor_degree > 1 ? program_.add("counted gradients", Category::workspace, kShardGrain * 4) : -1;
+    // In the order in which reductions end.
+    const std::vector<int> owned = owned_units(job_, stage_);
+    for (auto unit = owned.rbegin(); unit != owned.rend(); ++unit) {
+      Instruction& squares = emit(Op::squares, *unit, -1,
+                                  {{Role::norms, program_.norms, false, true},
+                                   {Role::shard, states_[*unit].gradient.shard, true, false}});
+      if (counted >= 0) squares.uses.push_back({Role::workspace, counted, false, true});
+    }
+    // It fetches losses, too, so that the host waits for its device once.
+    emit(Op::norm, -1, -1,
+         {{Role::norms, program_.norms, true, true}, {Role::told, program_.told, true, false}});
+    program_.instructions.push_back(mean_loss(program_));
     for (int u = 0; u < program_.units; ++u) {
       const State& state = states_[u];
       if (!state.held()) continue;
@@ -357,6 +384,7 @@ class Generator {
   std::vector<BufferId> whole_;          // of all units
   std::map<Place, BufferId> x_, saved_;  // of a unit
   std::map<Place, BufferId> d_;          // of a part
+  std::set<int> loaded_;                 // microbatches of the batch
   BufferId workspace_ = -1;
 };
 
@@ -378,7 +406,7 @@ int64_t norms_bytes(const Job& job) {
 }
 
 int64_t told_bytes(const Job& job) {
-  return int64_t{8} * (job.microbatches + kToldBesideLosses) * (job.world + 1);
+  return int64_t{8} * (kToldOfMicrobatch * job.microbatches + kToldBeside) * (job.world + 1);
 }
 
 Program generate(const Job& job, int stage) { return Generator(job, stage).training(); }

@@ -30,8 +30,10 @@ Result<std::vector<Program>> make_programs(const Job& job, Purpose purpose = Pur
 /// them.
 int64_t norms_bytes(const Job& job);
 
-/// Numbers that ranks tell each other behind the losses of their microbatches.
-constexpr int kToldBesideLosses = 4;
+/// Numbers that ranks tell each other of each microbatch: its loss, and how many of its sequences were right.
+constexpr int kToldOfMicrobatch = 2;
+/// Those behind the microbatches'.
+constexpr int kToldBeside = 3;
 /// Of the buffer for what a rank tells, and then for what all ranks told.
 int64_t told_bytes(const Job& job);
 

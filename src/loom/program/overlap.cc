@@ -26,7 +26,7 @@ void postpone_waits(int distance, Program& program) {
   for (size_t i = list.size(); i-- > 0;) {
     if (list[i].op != Op::accumulate && list[i].op != Op::all_reduce) continue;
     size_t to = i;
-    for (int passed = 0; to + 1 < list.size() && list[to + 1].op != Op::norm; ++to) {
+    for (int passed = 0; to + 1 < list.size() && list[to + 1].op != Op::squares; ++to) {
       const Instruction& next = list[to + 1];
       if (next.op == Op::accumulate || next.op == Op::all_reduce || next.op == Op::tie) break;
       if (next.op == Op::reduce_scatter && next.unit == list[i].unit && next.microbatch < 0) break;

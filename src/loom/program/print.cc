@@ -7,7 +7,8 @@
 namespace loom::program {
 
 const char* op_name(Op op) {
-  constexpr const char* kNames[kOps] = {"gather",
+  constexpr const char* kNames[kOps] = {"batch",
+                                        "gather",
                                         "forward",
                                         "recompute",
                                         "loss",
@@ -26,7 +27,9 @@ const char* op_name(Op op) {
                                         "tensor_all_reduce",
                                         "tensor_reduce_scatter",
                                         "tensor_gradients",
+                                        "squares",
                                         "norm",
+                                        "mean_loss",
                                         "step",
                                         "offload",
                                         "load"};
@@ -43,6 +46,8 @@ bool is_compute(Op op) {
   return op == Op::forward || op == Op::recompute || op == Op::loss || op == Op::evaluate ||
          op == Op::logits || op == Op::backward;
 }
+
+bool is_meeting(Op op) { return op == Op::norm || op == Op::mean_loss; }
 
 bool hides_communication(const Instruction& instruction) {
   return is_compute(instruction.op) && instruction.unit != 0;

@@ -21,6 +21,7 @@
 namespace loom::program {
 
 enum class Op {
+  batch,           // of a microbatch: from the host to where it is computed
   gather,          // parameters of a unit: shard of every rank of the partition group -> whole buffer
   forward,         // of a unit for a microbatch
   recompute,       // the same again, for what backward needs
@@ -41,18 +42,20 @@ enum class Op {
   tensor_all_reduce,      // summand -> sum, in place
   tensor_reduce_scatter,  // summand of all rows -> sum of own rows
   tensor_gradients,       // of parameters that every rank has whole and saw own rows for: summed, once a step
-  norm,                   // of all gradients
+  squares,                // of a unit's gradient shard: summed in chunks
+  norm,                   // of all gradients, from the squares of all ranks that share a model
+  mean_loss,              // of the global batch, from the losses of all ranks' microbatches
   step,                   // of the optimizer, for a unit's shard
   offload,                // memory -> tier
   load,                   // tier -> memory
 };
-constexpr int kOps = 23;
+constexpr int kOps = 26;
 
 /// What a buffer is to an instruction.
 enum class Role {
   parameters,       // a unit's, whole
   tied_parameters,  // the embedding's, for a tied head
-  shard,            // gather: parameters; reduce_scatter, all_reduce, accumulate, norm, step: gradients
+  shard,            // gather: parameters; reduce_scatter, all_reduce, accumulate, squares, step: gradients
   partial,          // accumulate: what is added
   gradient,         // a unit's, whole
   tied_gradient,
@@ -63,9 +66,9 @@ enum class Role {
   workspace,
   exchanged,  // an array of the unit's recipe that tensor ranks exchange
   batch,      // tokens and targets, and what the host derives from them
-  losses,     // of each token
+  losses,     // of each token of a microbatch
   norms,
-  told,    // what ranks tell each other at the end; an evaluation's head counts there what was right
+  told,  // what ranks tell each other at the end: a head leaves there a microbatch's loss, and what was right
   logits,  // of one row
   master,
   slot,      // of the optimizer, one after the other
@@ -133,7 +136,7 @@ struct Program {
   bool trains = true;            // whether it has backward and a step
   bool shared = false;           // whether tensor ranks share the work on units
   std::vector<BufferId> shards;  // of each unit: the parameters that gathers read; -1: of another stage
-  BufferId batch = -1, losses = -1, norms = -1, told = -1;
+  BufferId batch = -1, norms = -1, told = -1;
   BufferId logits = -1;  // of a row; only of a program of logits, on the head's stage
 
   BufferId add(std::string name, Category category, int64_t bytes, bool persistent = false) {
@@ -146,6 +149,8 @@ const char* op_name(Op op);
 const char* category_name(Category category);
 /// Whether the rank computes it: lane 0, and time that collectives can hide behind.
 bool is_compute(Op op);
+/// Whether all stages of a pipeline meet in it: each waits there for what the others tell.
+bool is_meeting(Op op);
 /// Whether others can be in flight behind it for long: computing of any unit but the embedding, which looks
 /// rows up and multiplies nothing.
 bool hides_communication(const Instruction& instruction);

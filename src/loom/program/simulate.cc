@@ -296,7 +296,7 @@ class Simulation {
     }
   }
 
-  /// Sums, the norm and the optimizer: what passes through memory.
+  /// Sums, squares and the optimizer: what passes through memory. What ranks tell each other takes a latency.
   double streamed_us(int s, const Instruction& instruction) {
     const auto streamed = [&](KernelKind kind, double bytes) { return cost_us(machine_, {kind, 0, bytes}); };
     const Program& program = *programs_[static_cast<size_t>(s)];
@@ -315,14 +315,15 @@ class Simulation {
         return streamed(
             KernelKind::optimizer,
             4.0 * static_cast<double>(3 + 2 * job_.optimizer->slots.size()) * shard(instruction.unit));
+      case Op::squares: return streamed(KernelKind::squares, 4 * shard(instruction.unit));
       case Op::norm: {
-        double elements = 0;
-        for (const int unit : owned_units(job_, program.stage)) elements += shard(unit);
-        const int place = layout_.place({0, program.stage, 0});
         const bool alone = job_.degree * job_.pipeline_degree * job_.tensor_degree == 1;
+        const int place = layout_.place({0, program.stage, 0});
         const bool between = layout_.spans_nodes(GroupKind::model, place, machine_.ranks_per_node);
-        return streamed(KernelKind::squares, 4 * elements) + (alone ? 0 : communication_.latency_us(between));
+        return alone ? 0 : communication_.latency_us(between);
       }
+      case Op::mean_loss:
+        return job_.world == 1 ? 0 : communication_.latency_us(job_.world > machine_.ranks_per_node);
       default: return 0;
     }
   }

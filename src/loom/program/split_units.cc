@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "program/generate.h"
 #include "program/steps.h"
@@ -25,8 +26,9 @@ class Splitter {
     program_.instructions.clear();
     program_.shared = job_.tensor_degree > 1;
     if (!job_.prescaled_batch && program_.shared) gather_batch(whole);
+    bool summed = !job_.divides_rows || !program_.shared;
     for (const Instruction& instruction : whole) {
-      if (instruction.op == Op::norm && job_.divides_rows && program_.shared) sum_gradients(whole);
+      if (instruction.op == Op::squares && !std::exchange(summed, true)) sum_gradients(whole);
       if (is_compute(instruction.op)) split(instruction);
       else program_.instructions.push_back(instruction);
     }
@@ -175,7 +177,7 @@ class Splitter {
       found->writes |= use.writes;
       return;
     }
-    if (use.writes && uses_written(use.buffer) && use.role != Role::losses) use.reads = true;
+    if (use.writes && uses_written(use.buffer)) use.reads = true;
     uses.push_back(use);
   }
   bool uses_written(BufferId buffer) const { return uses(written_, buffer); }

@@ -28,6 +28,7 @@ constexpr Role role_of(model::Given given) {
     case model::Given::output: return Role::output;
     case model::Given::derivative: return Role::derivative;
     case model::Given::losses: return Role::losses;
+    case model::Given::loss:
     case model::Given::right: return Role::told;
     case model::Given::logits: return Role::logits;
     default: return Role::batch;

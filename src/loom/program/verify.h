@@ -8,10 +8,11 @@
 //   memory     buffers that share memory are never in use together, and all lie in the arena
 //   result     every forward, loss and backward sees the parameters, input and saved values of its own unit
 //              and microbatch; each rank's gradients are summed once over the group for every microbatch and
-//              once over the replicas after all of them; the optimizer steps every unit once with the whole
-//              sum
+//              once over the replicas after all of them; the norm has the squares of all of these sums, the
+//              mean loss that of every microbatch; the optimizer steps every unit once with the whole sum
 //   steps      every pass of a unit has the steps of its recipe, in their order, and the tensor ranks'
-//              exchanges where the recipe has them, of the arrays that it names
+//              exchanges where the recipe has them, of the arrays that it names; what reads the batch comes
+//              after the microbatch is there
 //
 // Thread safety: pure functions.
 #pragma once

@@ -114,8 +114,7 @@ class CoExecution {
     std::vector<std::deque<int>> lanes;  // what is issued and not over
   };
 
-  /// A norm comes after as many reductions as there are layers, which end one by one: those that are over
-  /// stay so.
+  /// An instruction may come after many others, which end one by one: those that are over stay so.
   bool waits(int s) {
     Stage& stage = stages_[s];
     const std::vector<int>& after = programs_[s].instructions[stage.next].after;
@@ -127,14 +126,14 @@ class CoExecution {
     stage.passed = 0;
   }
 
-  /// Issues until something must be waited for; all stages meet at the norm.
+  /// Issues until something must be waited for; all stages meet at the norm and the mean loss.
   bool issue(int s) {
     Stage& stage = stages_[s];
     const std::vector<Instruction>& list = programs_[s].instructions;
     const size_t begin = stage.next;
     for (; stage.next < list.size() && !waits(s); go_on(stage)) {
       const Instruction& instruction = list[stage.next];
-      if (instruction.op == Op::norm) break;
+      if (is_meeting(instruction.op)) break;
       if (instruction.lane > 0) stage.lanes[instruction.lane].push_back(static_cast<int>(stage.next));
       else stage.over[stage.next] = true;
     }
@@ -181,7 +180,10 @@ class CoExecution {
     for (size_t s = 0; s < stages_.size(); ++s) {
       const Stage& stage = stages_[s];
       if (stage.next == programs_[s].instructions.size()) return false;
-      if (programs_[s].instructions[stage.next].op != Op::norm || waits(static_cast<int>(s))) return false;
+      const Op op = programs_[s].instructions[stage.next].op;
+      if (!is_meeting(op) || op != programs_[0].instructions[stages_[0].next].op ||
+          waits(static_cast<int>(s)))
+        return false;
     }
     for (Stage& stage : stages_) {
       stage.over[stage.next] = true;

@@ -55,10 +55,12 @@ class Execution {
         return {-1, fmt::format("unit {} is stepped {} times, must be {}", unit.index, steps,
                                 held && program_.trains ? 1 : 0)};
     }
-    const int each = contains(owned_, program_.units - 1) ? 1 : 0;
-    for (int m = 0; m < job_.microbatches && !only_logits_; ++m)
-      if (const auto losses = losses_[m]; losses != each)
-        return {-1, fmt::format("microbatch {} has {} losses, must have {}", m, losses, each)};
+    if (only_logits_) return {};
+    if (std::string problem = problem_of_losses(); !problem.empty()) return {-1, std::move(problem)};
+    // A stage without the head does not know of an evaluation, and verify_pipeline() finds if it leaves this
+    // out.
+    if (means_ > 1 || (means_ == 0 && (program_.trains || contains(owned_, program_.units - 1))))
+      return {-1, fmt::format("the mean loss is found {} times", means_)};
     return {};
   }
 
@@ -84,6 +86,7 @@ class Execution {
 
   std::string execute(I i) {
     switch (i.op) {
+      case Op::batch: return "";  // see verify_steps.cc
       case Op::gather: return gather(i);
       case Op::forward:
       case Op::recompute: return forward(i);
@@ -103,7 +106,9 @@ class Execution {
       case Op::tensor_all_reduce:
       case Op::tensor_reduce_scatter:
       case Op::tensor_gradients: return "";  // see verify_steps.cc
+      case Op::squares: return squares(i);
       case Op::norm: return norm(i);
+      case Op::mean_loss: return mean_loss();
       case Op::step: return step(i);
       case Op::offload: return move(i, Role::resident, Role::stored);
       case Op::load: return move(i, Role::stored, Role::resident);
@@ -289,20 +294,38 @@ class Execution {
   }
 
   std::string norm(I i) {
-    size_t seen = 0;
-    for (const Use& use : i.uses) {
-      if (use.role != Role::shard) continue;
-      if (seen == owned_.size()) return "sees more gradients than the stage's units have";
-      if (std::string problem = problem_of(values_[use.buffer], owned_[seen++]); !problem.empty())
-        return problem;
-    }
-    if (seen != owned_.size()) return "does not see every unit's gradient";
+    if (get(i, Role::norms).what != What::other || squared_.size() != owned_.size())
+      return "does not see the squares of every unit's gradient";
+    norm_known_ = true;
+    return "";
+  }
+
+  std::string squares(I i) {
+    if (!contains(owned_, i.unit) || contains(squared_, i.unit))
+      return "sums squares of a gradient that another stage counts, or that are counted already";
+    if (std::string problem = problem_of(get(i, Role::shard), i.unit); !problem.empty()) return problem;
+    squared_.push_back(i.unit);
     set(i, Role::norms, {What::other});
     return "";
   }
 
+  std::string problem_of_losses() const {
+    const int each = contains(owned_, program_.units - 1) ? 1 : 0;
+    for (int m = 0; m < job_.microbatches; ++m)
+      if (const int losses = losses_.contains(m) ? losses_.at(m) : 0; losses != each)
+        return fmt::format("microbatch {} has {} losses, must have {}", m, losses, each);
+    return "";
+  }
+
+  /// A step's comes after the norm: ranks also tell whether theirs is finite.
+  std::string mean_loss() {
+    if (program_.trains && !norm_known_) return "the norm is not known";
+    ++means_;
+    return problem_of_losses();
+  }
+
   std::string step(I i) {
-    if (get(i, Role::norms).what != What::other) return "the norm is not known";
+    if (!norm_known_ || means_ == 0) return "norm and loss are not known";
     if (std::string problem = problem_of(get(i, Role::shard), i.unit); !problem.empty()) return problem;
     stepped_.push_back(i.unit);
     return "";
@@ -314,9 +337,11 @@ class Execution {
   std::vector<Value> values_;
   std::vector<int> owned_, held_;   // units of the stage; with its copy
   std::vector<int> ends_, before_;  // last units of the stage's parts, and those before its parts
-  std::vector<int> stepped_;
+  std::vector<int> squared_, stepped_;
   std::map<int, int> losses_;  // of each microbatch
   bool only_logits_ = false;   // of microbatch 0
+  bool norm_known_ = false;
+  int means_ = 0;  // of losses
 };
 
 }  // namespace

@@ -46,7 +46,8 @@ class StepExecution {
   std::string execute(I i) {
     if (i.op == Op::tensor_gather && i.buffer(Role::batch) >= 0) return gather_batch();
     if (i.op == Op::tensor_gradients) return sum_gradients(i);
-    if (i.op == Op::norm || i.op == Op::step) return needs_summed(i);
+    if (i.op == Op::squares || i.op == Op::step) return needs_summed(i);
+    if (i.op == Op::batch) return load_batch(i);
     if (is_exchange(i.op)) return exchange(i);
     return is_compute(i.op) ? compute(i) : "";
   }
@@ -61,8 +62,8 @@ class StepExecution {
   }
 
   std::string compute(I i) {
-    if (i.buffer(Role::batch) >= 0 && program_.shared && !job_.prescaled_batch && !batch_gathered_)
-      return "reads the sequences that one tensor rank was given, not those of all";
+    if (i.buffer(Role::batch) >= 0 && !loaded_.contains(i.microbatch))
+      return "reads a microbatch that is not there";
     if (std::string problem = due(i, i.op); !problem.empty()) return problem;
     if (i.buffer(Role::workspace) >= 0) {
       const std::tuple user(i.op, i.unit, i.microbatch);
@@ -125,6 +126,12 @@ class StepExecution {
     return "";
   }
 
+  std::string load_batch(I i) {
+    if (program_.shared && !job_.prescaled_batch && !batch_gathered_)
+      return "reads the sequences that one tensor rank was given, not those of all";
+    return loaded_.insert(i.microbatch).second ? "" : "copies a microbatch that is there already";
+  }
+
   std::string sum_gradients(I i) {
     if (whole_rows()) return "sums gradients that are whole already";
     if (++summed_[i.buffer(Role::shard)] > 1) return "sums a gradient over the tensor ranks twice";
@@ -146,6 +153,7 @@ class StepExecution {
   std::tuple<Op, int, int> workspace_ = {Op::step, -1, -1};  // the pass that used it last
   std::map<BufferId, int> summed_;                           // gradients
   bool batch_gathered_ = false;
+  std::set<int> loaded_;  // microbatches
 };
 
 /// Adds what `more` uses and `into` does not.

@@ -33,7 +33,8 @@ struct Breakdown {
 ///
 /// What passes between an instruction's end and the beginning of the next is waiting. It counts as of the
 /// kind that is waited for: the youngest communication that the next one comes after, or, where the stages of
-/// a pipeline meet, the norm. `met_us` of the norm's own time are waiting, too: measured, ranks meet in it.
+/// a pipeline meet, the norm. `met_us` of the time of the norm
+/// and the mean loss are waiting, too: measured, ranks meet in them.
 /// `held_us` as in program::Forecast.
 Breakdown breakdown_of(const program::Program& program, std::span<const program::Interval> intervals,
                        double step_us, bool collectives_apart, double met_us = 0, double call_us = 0,

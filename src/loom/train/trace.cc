@@ -56,7 +56,8 @@ RankTotals totals_of(const program::Program& program, std::span<const program::I
     if (program.instructions[i].lane != 0) continue;
     if (program.instructions[i].op == program::Op::norm)
       totals.bubble = std::max(0.0, 1 - totals.compute_us / timeline[i].end_us);
-    else totals.compute_us += timeline[i].end_us - timeline[i].begin_us;
+    if (!program::is_meeting(program.instructions[i].op))
+      totals.compute_us += timeline[i].end_us - timeline[i].begin_us;
   }
   return totals;
 }

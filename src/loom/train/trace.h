@@ -23,7 +23,7 @@ struct RankTotals {
   double begin_us = 0;        // of the step, after rank 0's; on its own clock until it is gathered
   double clock_error_us = 0;  // by which begin_us may be wrong; negative: the rank was not asked for its time
   double step_us = 0;
-  double compute_us = 0;  // on lane 0, but for the norm, in which ranks wait for each other
+  double compute_us = 0;  // on lane 0, without norm and mean loss, in which ranks meet
   double exposed_us = 0;  // waiting for communication, or the tier
   double bubble = 0;      // part of the time until the norm is known in which the rank does not compute
   double peak_flops = 0;  // matrix products that it reached at the beginning of the run, per second

@@ -25,6 +25,7 @@ struct Phase {
 Phase phase_of(program::Op op) {
   using program::Op;
   switch (op) {
+    case Op::batch: return {"load the batch", 5};
     case Op::gather: return {"gather parameters", 1};
     case Op::forward: return {"forward", 2};
     case Op::recompute: return {"recompute activations", 4};
@@ -44,7 +45,9 @@ Phase phase_of(program::Op op) {
     case Op::tensor_all_reduce: return {"all-reduce among tensor ranks", 8};
     case Op::tensor_reduce_scatter: return {"reduce-scatter among tensor ranks", 8};
     case Op::tensor_gradients: return {"add gradients among tensor ranks", 8};
+    case Op::squares: return {"squares of gradients", 7};
     case Op::norm: return {"gradient norm", 7};
+    case Op::mean_loss: return {"mean loss", 7};
     case Op::step: return {"optimizer", 7};
     case Op::offload: return {"offload activations", 5};
     case Op::load: return {"load activations", 5};

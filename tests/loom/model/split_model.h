@@ -134,6 +134,7 @@ class SplitModel {
     d_ = of_each_rank();
     loss_.clear();
     for (int r = 0; r < degree_; ++r) loss_.push_back(place_->put(std::vector<double>(rows)));
+    loss_sum_ = place_->put(std::vector<double>(degree_));
     kept_.clear();
     head_ = model::HeadPass::loss;
   }
@@ -163,6 +164,7 @@ class SplitModel {
     EXPECT_EQ(losses, place_->get(loss_.back(), rows)) << "all ranks have all losses";
     double mean = 0;
     for (const double one : losses) mean += one;
+    EXPECT_EQ(std::vector<double>(degree_, mean), place_->get(loss_sum_, degree_)) << "summed by rows";
     return mean / static_cast<double>(rows);
   }
 
@@ -215,6 +217,7 @@ class SplitModel {
     bound.give(model::Given::tokens, token_);
     bound.give(model::Given::targets, target_);
     bound.give(model::Given::losses, loss_[r]);
+    bound.give(model::Given::loss, loss_sum_ + r);
     bound.give(model::Given::right, right_);
     bound.give(model::Given::logits, logits_);
     if (unit > 0) bound.give(model::Given::input, x_[unit - 1][r]);
@@ -287,8 +290,8 @@ class SplitModel {
   std::shared_ptr<Setting<T>> place_;
   model::Pass pass_;
   std::vector<int32_t> tokens_, targets_;
-  int32_t *token_ = nullptr, *target_ = nullptr;  // the same, where the steps run
-  double* right_ = nullptr;
+  int32_t *token_ = nullptr, *target_ = nullptr;   // the same, where the steps run
+  double *right_ = nullptr, *loss_sum_ = nullptr;  // the latter of each rank
   A* logits_ = nullptr;
   model::HeadPass head_ = model::HeadPass::loss;
   std::vector<model::Unit> whole_;

@@ -50,6 +50,7 @@ class WholeModel {
     std::vector<std::vector<std::byte>> saved(units_.size(),
                                               std::vector<std::byte>(recipes_->block.saved_bytes));
     std::vector<double> loss(rows);
+    double loss_sum = 0;
     std::vector<T> d(rows * spec_.width);
     const auto run = [&](size_t u, const model::Recipe& recipe, bool back) {
       model::Bound<T> bound = bound_of(u);
@@ -57,6 +58,7 @@ class WholeModel {
       bound.give(model::Given::tokens, token.data());
       bound.give(model::Given::targets, target.data());
       bound.give(model::Given::losses, loss.data());
+      bound.give(model::Given::loss, &loss_sum);
       if (u > 0) bound.give(model::Given::input, x[u - 1].data());
       bound.give(model::Given::output, x[u].data());
       bound.give(model::Given::derivative, d.data());
@@ -70,24 +72,21 @@ class WholeModel {
     run(last, recipes_->loss, false);
     for (size_t u = last - 1; u > 0; --u) run(u, recipes_->block, true);
     run(0, recipes_->embedding, true);
-    double sum = 0;
-    for (const double value : loss) sum += value;
-    return sum / static_cast<double>(rows);
+    return loss_sum / static_cast<double>(rows);
   }
 
   /// Mean loss of the last step's batch, by the path without gradients.
   double evaluate(const std::vector<int32_t>& target) {
     std::vector<double> loss(target.size());
-    double right = 0;
+    double right = 0, sum = 0;
     model::Bound<T> bound = bound_of(units_.size() - 1);
     bound.give(model::Given::input, hidden_.data());
     bound.give(model::Given::targets, target.data());
     bound.give(model::Given::losses, loss.data());
+    bound.give(model::Given::loss, &sum);
     bound.give(model::Given::right, &right);
     pass_.arrays = derived(target, -1);
     runner_.run(pass_, units_.back(), recipes_->evaluation, recipes_->evaluation.forward, bound);
-    double sum = 0;
-    for (const double value : loss) sum += value;
     return sum / static_cast<double>(loss.size());
   }
 

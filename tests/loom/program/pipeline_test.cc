@@ -272,7 +272,7 @@ TEST(PipelineVerifier, BlocksThatDoNotKnowWhereTextsEndAreFound) {
       EXPECT_TRUE(fails_with(without_batch(op, tensor, false), Code::internal_error,
                              "does not know where texts end"));
   EXPECT_TRUE(fails_with(without_batch(Op::norm, 2, true), Code::internal_error,
-                         "steps 0 to 3): reads the sequences that one tensor rank was given"));
+                         "(batch, microbatch 0): reads the sequences that one tensor rank was given"));
 }
 
 TEST(PipelineVerifier, ALostReceiveIsFound) {

@@ -130,6 +130,58 @@ TEST(Verifier, AReductionOverReplicasBeforeTheBoundaryIsFound) {
   EXPECT_TRUE(fails_with(status, Code::internal_error, "reduced over the replicas already"));
 }
 
+/// Erases the first instruction of a kind.
+auto without(Op op) {
+  return [op](Program& program) {
+    const auto found = std::ranges::find(program.instructions, op, &Instruction::op);
+    ASSERT_NE(found, program.instructions.end());
+    program.instructions.erase(found);
+    connect(2, program);
+  };
+}
+
+TEST(Verifier, AMicrobatchThatWasNotLoadedIsFound) {
+  EXPECT_TRUE(fails_with(broken(without(Op::batch)), Code::internal_error,
+                         "(forward of unit 0, microbatch 0): reads a microbatch that is not there"));
+  const Status twice = broken([](Program& program) {
+    program.instructions.insert(program.instructions.begin(),
+                                program.instructions[find(program, Op::batch, -1, 1)]);
+    connect(2, program);
+  });
+  EXPECT_TRUE(fails_with(twice, Code::internal_error, "copies a microbatch that is there already"));
+}
+
+TEST(Verifier, SquaresThatAreMissingAreFound) {
+  EXPECT_TRUE(fails_with(broken(without(Op::squares)), Code::internal_error,
+                         "(norm): does not see the squares of every unit's gradient"));
+  const Status twice = broken([](Program& program) {
+    const auto at = static_cast<ptrdiff_t>(find(program, Op::squares, 2, -1));
+    program.instructions.insert(program.instructions.begin() + at,
+                                program.instructions[static_cast<size_t>(at)]);
+    connect(2, program);
+  });
+  EXPECT_TRUE(fails_with(twice, Code::internal_error, "that are counted already"));
+}
+
+TEST(Verifier, AStepWithoutNormOrLossIsFound) {
+  for (const Op op : {Op::norm, Op::mean_loss}) EXPECT_FALSE(broken(without(op)).ok()) << op_name(op);
+  EXPECT_TRUE(
+      fails_with(broken(without(Op::mean_loss)), Code::internal_error, "norm and loss are not known"));
+  const Status early = broken([](Program& program) {
+    const auto norm = static_cast<ptrdiff_t>(find(program, Op::norm, -1, -1));
+    std::swap(program.instructions[static_cast<size_t>(norm)],
+              program.instructions[static_cast<size_t>(norm) + 1]);
+    connect(2, program);
+  });
+  EXPECT_TRUE(fails_with(early, Code::internal_error, "(mean_loss): the norm is not known"));
+  const Job job = sharded_job();
+  Program evaluation = *make_evaluation(job);
+  EXPECT_EQ(evaluation.instructions.back().op, Op::mean_loss);
+  evaluation.instructions.pop_back();
+  EXPECT_TRUE(fails_with(verify(job, evaluation, plan_memory(evaluation)), Code::internal_error,
+                         "the mean loss is found 0 times"));
+}
+
 TEST(Verifier, AForgottenWaitIsFound) {
   const Status status =
       broken([](Program& program) { program.instructions[find(program, Op::forward, 2, 0)].after.clear(); });

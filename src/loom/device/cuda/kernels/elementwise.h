@@ -124,7 +124,8 @@ LOOM_DEVICE void sum_of_squares(const SumOfSquaresArguments& a) {
   if (lane_index() == 0) a.chunk[chunk] = sum;
 }
 
-/// *sum = Σ x[n], in an order that depends on n alone: of chunks' squares, of tokens' losses.
+/// *sum = Σ x[n], one after the other, so that it has the CPU's order and bits: of tokens' losses. While one
+/// thread adds, all of them load what it adds next.
 struct SumArguments {
   const double* x;
   double* sum;
@@ -139,16 +140,20 @@ struct SumArguments {
 };
 
 LOOM_DEVICE void sum(const SumArguments& a) {
-  double* const of_threads = reinterpret_cast<double*>(shared_memory());
+  constexpr int64_t kThreads = SumArguments::kThreads;
+  double* const piece = reinterpret_cast<double*>(shared_memory());
   const unsigned thread = thread_index().x;
-  double mine = 0;
-  for (int64_t i = thread; i < a.count; i += SumArguments::kThreads) mine += a.x[i];
-  of_threads[thread] = mine;
-  for (unsigned half = SumArguments::kThreads / 2; half > 0; half /= 2) {
+  double next = thread < a.count ? a.x[thread] : 0, all = 0;
+  for (int64_t begin = 0; begin < a.count; begin += kThreads) {
+    piece[thread] = next;
+    const int64_t ahead = begin + kThreads + thread;
+    if (ahead < a.count) next = a.x[ahead];
     barrier();
-    if (thread < half) of_threads[thread] += of_threads[thread + half];
+    const int64_t count = a.count - begin < kThreads ? a.count - begin : kThreads;
+    for (int64_t i = 0; thread == 0 && i < count; ++i) all += piece[i];
+    barrier();
   }
-  if (thread == 0) *a.sum = of_threads[0];
+  if (thread == 0) *a.sum = all;
 }
 
 }  // namespace loom::cuda
