@@ -50,10 +50,16 @@ Status GpuLanes::note_issued(size_t index, const Instruction& instruction) {
   return queue.status();
 }
 
-Status GpuLanes::wait_before(const program::Program&, const Instruction& instruction) {
+Status GpuLanes::wait_before(const program::Program& program, const Instruction& instruction) {
   device::Queue& computing = device_.queue();
-  for (const int before : instruction.after) computing.wait(*issued_[static_cast<size_t>(before)]);
-  if (instruction.lane > 0) {
+  for (const int before : instruction.events) {
+    device::Event* const event = issued_[static_cast<size_t>(before)].get();
+    computing.wait(*event);
+    device::Event*& last =
+        last_[static_cast<size_t>(program.instructions[static_cast<size_t>(before)].lane - 1)];
+    if (last == event) last = nullptr;
+  }
+  if (instruction.joins) {
     computing.record(*computed_);
     lane(instruction).wait(*computed_);
   }

@@ -5,7 +5,9 @@
 //   what comes after an instruction of a lane: the queue of operators waits for its event.
 //
 // So whatever is issued later, on any lane, comes after both. That is the order that the memory planner and
-// the verifier count with (program/order.h). What fails on a stream shows where the host waits: at the norm.
+// the verifier count with (program/order.h). Waits that others stand for are left out: the program says which
+// are needed (Instruction::events and joins), and the verifier proves that they suffice. What fails on a
+// stream shows where the host waits: at the norm.
 //
 // Thread safety: one thread.
 #pragma once

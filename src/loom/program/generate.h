@@ -76,4 +76,9 @@ void postpone_waits(int distance, Program& program);
 /// that their buffers can be used again.
 void connect(int in_flight, Program& program);
 
+/// Finds the waits between streams that `after` needs, with a stream for each lane, and lane 0 for what is
+/// computed. Whatever is issued after an instruction comes after all that this one comes after, and lanes
+/// come after what was computed before. connect() calls it.
+void find_stream_waits(Program& program);
+
 }  // namespace loom::program

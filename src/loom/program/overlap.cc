@@ -125,6 +125,7 @@ void connect(int in_flight, Program& program) {
     for (const int other : after) pending.wait_for(other);
     if (instruction.lane != 0) pending.add(i);
   }
+  find_stream_waits(program);
 }
 
 }  // namespace loom::program

@@ -118,6 +118,11 @@ struct Instruction {
   /// Steps [first, last) of the unit's recipe, of what computes and of exchanges; filled in by split_units().
   int first = -1, last = -1;
   Op pass = Op::forward;  // of an exchange: the pass whose step it is
+  /// Where lanes are streams of a device: instructions for whose end the computing stream waits before this
+  /// one, and whether the instruction's own stream then waits for the computing one. Other waits
+  /// stand for what is left out. Filled in by find_stream_waits().
+  std::vector<int> events = {};
+  bool joins = false;
 
   /// -1 when it has no buffer of that role.
   BufferId buffer(Role role) const {

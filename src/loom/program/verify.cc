@@ -1,4 +1,4 @@
-// Structure, order and memory; the result is in verify_result.cc.
+// Structure, order, streams and memory; the result is in verify_result.cc.
 #include "program/verify.h"
 
 #include <algorithm>
@@ -70,6 +70,48 @@ Status check_order(const Program& program) {
   return {};
 }
 
+/// Vector clocks: how far each stream has come by what it has waited for. A stream comes after a clock's
+/// instructions of each lane up to that one.
+Status check_streams(const Program& program) {
+  const std::vector<Instruction>& list = program.instructions;
+  int lanes = 1;
+  for (const Instruction& instruction : list) lanes = std::max(lanes, instruction.lane + 1);
+  using Clock = std::vector<int>;  // by lane: the number of an instruction and 1; 0: none
+  const auto join = [](Clock& clock, const Clock& other) {
+    for (size_t lane = 0; lane < clock.size(); ++lane) clock[lane] = std::max(clock[lane], other[lane]);
+  };
+  const Clock none(static_cast<size_t>(lanes), 0);
+  std::vector<Clock> clocks(static_cast<size_t>(lanes), none);  // of streams
+  std::vector<Clock> ended(list.size());                        // of instructions on lanes
+  Clock due = none;  // what everything that is issued from here on has to come after
+  // What was computed before the program counts as its first instruction.
+  clocks[0][0] = due[0] = 1;
+  for (int i = 0; i < static_cast<int>(list.size()); ++i) {
+    const Instruction& instruction = list[static_cast<size_t>(i)];
+    const auto lane = static_cast<size_t>(instruction.lane);
+    for (const int event : instruction.events) {
+      if (event < 0 || event >= i || list[static_cast<size_t>(event)].lane == 0)
+        return fail(Code::internal_error, "{} waits for instruction {}, which is on no lane before it",
+                    text_of(program, i), event);
+      join(clocks[0], ended[static_cast<size_t>(event)]);
+    }
+    for (const int before : instruction.after) {
+      int& last = due[static_cast<size_t>(list[static_cast<size_t>(before)].lane)];
+      last = std::max(last, before + 1);
+    }
+    Clock& clock = clocks[lane];
+    if (instruction.joins) join(clock, clocks[0]);
+    for (size_t other = 0; other < due.size(); ++other)
+      if (other != lane && clock[other] < due[other])
+        return fail(Code::internal_error, "{} may begin before the end of {}", text_of(program, i),
+                    text_of(program, due[other] - 1));
+    clock[lane] = i + 1;
+    if (lane == 0) due[0] = i + 1;
+    else ended[static_cast<size_t>(i)] = clock;
+  }
+  return {};
+}
+
 /// What is in use at a time, in the arena or in the tier, by where it lies.
 class InUse {
  public:
@@ -130,6 +172,7 @@ Status check_memory(const Program& program, const MemoryPlan& memory) {
 Status verify(const Job& job, const Program& program, const MemoryPlan& memory) {
   LOOM_TRY(check_structure(program));
   LOOM_TRY(check_order(program));
+  LOOM_TRY(check_streams(program));
   LOOM_TRY(check_memory(program, memory));
   ResultProblem problem = check_steps(job, program);
   if (problem.sentence.empty()) {

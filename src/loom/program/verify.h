@@ -4,6 +4,7 @@
 // It reports the first thing that is wrong, with its instruction. It proves:
 //   structure  instructions name buffers that exist, and come after earlier ones only
 //   order      of two uses of a buffer, one of them a write, the first is over before the second begins
+//   streams    where lanes are streams, their waits for each other put everything into that order
 //   content    nothing is read before it is written
 //   memory     buffers that share memory are never in use together, and all lie in the arena
 //   result     every forward, loss and backward sees the parameters, input and saved values of its own unit

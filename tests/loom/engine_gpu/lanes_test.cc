@@ -22,8 +22,9 @@ class LanesOfAGpu : public OnFakeGpus {
     Instruction offload = {}, forward = {};
     offload.op = Op::offload;
     offload.lane = 1;
+    offload.joins = true;
     forward.op = Op::forward;
-    forward.after = {0};
+    forward.after = forward.events = {0};
     program.instructions = {offload, forward};
     lanes = std::make_unique<engine::GpuLanes>(*device);
     LOOM_ASSERT_OK(lanes->create(program, kBytes));
@@ -65,6 +66,18 @@ TEST_F(LanesOfAGpu, WhatComesAfterALaneWaitsForIt) {
   wait_before(0);
   offload();
   wait_before(1);
+  compute();
+  EXPECT_EQ(fake.race(), "");
+}
+
+/// The queue of operators has waited for the lane already.
+TEST_F(LanesOfAGpu, TheEndOfARunDoesNotWaitAgain) {
+  wait_before(0);
+  offload();
+  wait_before(1);
+  const uint64_t before = fake.calls("cuStreamWaitEvent");
+  LOOM_ASSERT_OK(lanes->wait_all());
+  EXPECT_EQ(fake.calls("cuStreamWaitEvent"), before);
   compute();
   EXPECT_EQ(fake.race(), "");
 }

@@ -9,7 +9,7 @@ namespace {
 
 class GpuRaces : public OnFakeGpus {
  protected:
-  static constexpr int kEvery = 3;  // wait
+  static constexpr int kEvery = 2;  // wait
 
   struct Found {
     int waits = 0;     // of streams for events, in a step of both ranks
@@ -62,8 +62,9 @@ class GpuRaces : public OnFakeGpus {
 
 TEST_F(GpuRaces, AMissingWaitBesideShardsIsFound) {
   const Found found = leave_out_some(tiny_job(2, 2));
-  EXPECT_GT(found.left_out, 10);
-  EXPECT_GE(found.races, found.left_out / 6) << "of " << found.left_out;
+  EXPECT_EQ(found.waits, 32);
+  EXPECT_EQ(found.left_out, found.waits / kEvery);
+  EXPECT_GE(found.races, 8) << "of " << found.left_out;
 }
 
 /// Each exchange is of what was just computed, and is needed at once. So nearly every wait counts.
@@ -71,8 +72,9 @@ TEST_F(GpuRaces, AMissingWaitBesideTensorRanksIsFound) {
   program::Job job = tiny_job();
   job.world = job.tensor_degree = 2;
   const Found found = leave_out_some(job);
-  EXPECT_GT(found.left_out, 10);
-  EXPECT_GE(found.races, found.left_out * 2 / 3) << "of " << found.left_out;
+  EXPECT_EQ(found.waits, 44);
+  EXPECT_EQ(found.left_out, found.waits / kEvery);
+  EXPECT_GE(found.races, 20) << "of " << found.left_out;
 }
 
 }  // namespace
