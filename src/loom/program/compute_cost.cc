@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/fusion.h"
 #include "program/steps.h"
 
 namespace loom::program {
@@ -62,6 +63,25 @@ class StepCosts {
       case Kernel::split_embed_gradient: return pass(embedding_gradient, 2 * (2 * element_ + 1) * rows * in);
       default: return add_head(step, rows, in, out);
     }
+  }
+
+  /// Two steps at once. Whether they are; else nothing is added.
+  bool add_fused(const Step& first, const Step& second) {
+    const model::Fusion fusion = model::fusion_of(first, second);
+    const bool epilogue =
+        fusion == model::Fusion::linear_gelu || fusion == model::Fusion::linear_input_gelu_gradient;
+    if (!block_ || fusion == model::Fusion::none || (epilogue && element_ > 2)) return false;
+    const double between = element_ * static_cast<double>(second.rows * second.in);
+    add(first);
+    const size_t one = costs_.size() - 1;
+    if (epilogue) {
+      costs_[one].operand_bytes += between;
+      return true;
+    }
+    add(second);
+    costs_[one].bytes += costs_.back().bytes - between;
+    costs_.pop_back();
+    return true;
   }
 
   std::vector<Cost> take() { return std::move(costs_); }
@@ -155,7 +175,12 @@ std::vector<Cost> costs_of(const Job& job, const Device& device, int unit, Op op
   const std::vector<Step>& all = steps_of(recipe, op);
   StepCosts costs(job, device, unit, op);
   const int last = steps.last < 0 ? static_cast<int>(all.size()) : steps.last;
-  for (int i = steps.first; i < last; ++i) costs.add(all[static_cast<size_t>(i)]);
+  for (int i = steps.first; i < last; ++i) {
+    const Step& step = all[static_cast<size_t>(i)];
+    const bool joins = step.fuses && i + 1 < last;
+    if (joins && costs.add_fused(step, all[static_cast<size_t>(i) + 1])) ++i;
+    else costs.add(step);
+  }
   return costs.take();
 }
 

@@ -11,6 +11,10 @@
 // At 16 bits and F = 4 C the sum is 54 C bytes. Backward takes twice as much. Tensor ranks divide all but
 // norms and sums, and these, too, where they divide rows.
 //
+// Steps that a GPU does at once (model/fusion.h) are one kernel: the second does not read what the first has
+// made. A norm takes that off its bytes. A GELU is part of its product, which reads or writes the hidden
+// layer once more; only elements of 16 bits have such products.
+//
 // Standard attention moves its scores. For each pair of tokens and head it moves 6.5 e bytes forward and 9.5
 // e backward. Forward, the product writes a score, softmax reads and writes it, dropout reads it and writes
 // it with a mask of a byte, and the product reads it. Fused attention computes half of the pairs where it is

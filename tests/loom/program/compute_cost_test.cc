@@ -54,6 +54,34 @@ TEST(ComputeCost, TensorRanksDivideAllButNormsAndSums) {
   EXPECT_DOUBLE_EQ(bytes_of(costs_of(job, {}, 1, Op::forward)), 54.0 / 4 * elements);
 }
 
+/// GPT-2 has a residual with the norm behind it and a product with GELU, and back a product with GELU's
+/// derivative and, with dropout, a norm's with the dropout behind it.
+TEST(ComputeCost, FusedStepsAreOneKernel) {
+  Job job = block_job();
+  job.spec.residual_dropout = 0.1f;
+  const auto apart = [&](Op op) { return costs_of(job, {}, 1, op); };
+  const auto fused = [&](Op op) {
+    Job on_gpu = job;
+    on_gpu.table.of_gpu = true;
+    return costs_of(on_gpu, {}, 1, op);
+  };
+  const auto operand_bytes = [](const std::vector<Cost>& kernels) {
+    double bytes = 0;
+    for (const Cost& kernel : kernels) bytes += kernel.operand_bytes;
+    return bytes;
+  };
+  const double elements = 2.0 * 2048 * 1024;
+  EXPECT_EQ(fused(Op::forward).size(), apart(Op::forward).size() - 2);
+  EXPECT_EQ(fused(Op::backward).size(), apart(Op::backward).size() - 2);
+  // Without reading the sum, and without GELU's pass over four times the width.
+  EXPECT_DOUBLE_EQ(bytes_of(fused(Op::forward)), (54 - 2 - 16) * elements);
+  EXPECT_DOUBLE_EQ(bytes_of(fused(Op::backward)), (108 - 2 - 32) * elements);
+  for (const Op op : {Op::forward, Op::backward})
+    EXPECT_DOUBLE_EQ(operand_bytes(fused(op)), operand_bytes(apart(op)) + 8 * elements);
+  job.precision = Precision::fp32;  // no product of fp32 has a GELU
+  EXPECT_EQ(fused(Op::forward).size(), apart(Op::forward).size() - 1);
+}
+
 constexpr KernelKind kProducts[] = {KernelKind::product, KernelKind::input_gradient,
                                     KernelKind::weight_gradient};
 
