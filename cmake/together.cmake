@@ -2,10 +2,11 @@
 # Whoever edits builds quicker with -DWEFT_TOGETHER=OFF, which compiles each alone.
 option(WEFT_TOGETHER "Compile eight files at a time" ON)
 
-# Files that are compiled alone. Three tests replace malloc. The NCCL plugin takes a few files of device/ from an archive, and tests link
+# Files that are compiled alone. Four tests replace malloc. The NCCL plugin takes a few files of device/ from an archive, and tests link
 # broken copies of libfabric's. Each algorithm, family and objective says the same of itself, by the same names. The others have names
 # in common with their neighbours; a test that has is in a namespace of its own instead.
 set(WEFT_ALONE tests/api/allocation_test.cc tests/engine/stash_test.cc tests/loom/engine/allocation_test.cc
+  tests/transport/tcp_allocation_test.cc
   src/weft/device/ src/weft/transport/ofi src/weft/plan/ src/loom/model/families/ src/loom/model/objectives/
   src/loom/device/cuda/ src/loom/program/partition_interleaved.cc src/loom/program/verify_steps.cc src/loom/text/bpe.cc
   src/loom/train/kernel_rates.cc src/loom/train/trace.cc)

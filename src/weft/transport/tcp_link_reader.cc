@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include "base/clock.h"
 
@@ -168,10 +167,10 @@ int LinkReader::read_link(Sink& sink, LinkId id) {
 
 bool LinkReader::prepare_sleep() {
   if (!put_off_.empty()) return false;
-  for (const LinkId id : std::exchange(hot_, {})) {
+  std::erase_if(hot_, [this](LinkId id) {
     Link* const link = peers_.find(id);
-    if (link != nullptr && !link->socket.watch_input(true)) hot_.push_back(id);
-  }
+    return link == nullptr || link->socket.watch_input(true);
+  });
   ++wakes_;
   pollfd own{epoll_.get(), POLLIN, 0};
   asleep_ = hot_.empty() && ::poll(&own, 1, 0) == 0;
