@@ -1,5 +1,7 @@
 // Masked language models on tensor ranks: the head picks the rows with targets, and has the losses of one
 // rank.
+#include <barrier>
+
 #include "engine/families.h"
 #include "program/generate.h"
 
@@ -122,6 +124,7 @@ TEST(Masked, EvaluationAndLogitsOfAnyRowAreThoseOfOneRank) {
 
 TEST(Masked, MoreTargetsThanTheJobHasAreRefused) {
   const program::Job job = masked_job(2, true);
+  std::barrier together(2);
   on_ranks(2, 1, [&](weftComm_t world) {
     Result<engine::Groups> groups = engine::Groups::create(world, job.layout(), job.strict);
     LOOM_ASSERT_OK(groups);
@@ -130,6 +133,8 @@ TEST(Masked, MoreTargetsThanTheJobHasAreRefused) {
     LOOM_ASSERT_OK((*engine)->initialize(3));
     fill_batch(**engine, *groups, 0);
     std::fill_n((*engine)->targets(0).begin(), 12, 7);
+    // The refusal aborts communicators in which the other rank may still be initializing.
+    together.arrive_and_wait();
     // By this rank, or by one that was first.
     const Status refused = (*engine)->step(settings_of(0)).status();
     EXPECT_NE(refused.message().find("microbatch 0 has 33 targets, but the job has 3 of each of 8 sequences"),
