@@ -78,6 +78,19 @@ TEST_F(OnGpus, ARankWithoutAGpuAmongRanksWithOne) {
       << left_open.text;
 }
 
+TEST_F(OnGpus, RanksWithTwoVersionsOfCudnn) {
+  if (cuda::kernel_images().empty()) GTEST_SKIP() << "this build has no GPU kernels";
+  const Outcome outcome = shell(
+      kFakes +
+      WEFT_RUN " -n 2 --no-label --timeout 120 sh -c 'FAKE_CUDNN_VERSION=$((91900 + WEFT_RANK)) exec " +
+      train(
+          "--parallel.device=cuda --parallel.precision=bf16 --model.dropout=0 --parallel.attention=cudnn'"));
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_NE(outcome.text.find("rank 0 has cuDNN 91900, rank 1 has 91901: start all ranks with one version"),
+            std::string::npos)
+      << outcome.text;
+}
+
 TEST_F(OnGpus, AutoTrainsOnCpusWhereThereIsNoGpu) {
   const Outcome outcome = trained("FAKE_CUDA_DEVICES=0", "--parallel.device=auto --run.steps=2");
   EXPECT_EQ(outcome.code, 0) << outcome.text;

@@ -107,6 +107,12 @@ int finalize_plan(Descriptor& plan) {
   return kDnnSuccess;
 }
 
+bool overlap(const FakeCudaAccess& a, const FakeCudaAccess& b) {
+  const auto* const first = static_cast<const std::byte*>(a.address);
+  const auto* const second = static_cast<const std::byte*>(b.address);
+  return first < second + b.bytes && second < first + a.bytes;
+}
+
 }  // namespace
 
 FAKE_API size_t cudnnGetVersion() { return static_cast<size_t>(number_from("FAKE_CUDNN_VERSION", 91900)); }
@@ -207,6 +213,8 @@ FAKE_API int cudnnBackendExecute(DnnHandle* handle, DnnDescriptor plan_handle, D
   const auto ids = pack.all<int64_t>(kDnnPackIds);
   const auto pointers = pack.all<void*>(kDnnPackPointers);
   std::vector<FakeCudaAccess> accesses;
+  std::vector<size_t>
+      alone;  // accesses that share no byte with others; slices of one array lie in each other
   for (const Tensor& tensor : work.program->tensors) {
     work.numbers.push_back(0);
     if (tensor.place == Tensor::Place::between) continue;
@@ -218,12 +226,19 @@ FAKE_API int cudnnBackendExecute(DnnHandle* handle, DnnDescriptor plan_handle, D
       return refuse(kDnnMisalignedPointer, "a tensor is not aligned");
     if (tensor.place == Tensor::Place::number) std::memcpy(&work.numbers.back(), address, sizeof(float));
     else accesses.push_back({address, tensor.extent_bytes(), tensor.written});
+    if (tensor.place == Tensor::Place::array && tensor.written && tensor.type == kDnnFloat32)
+      alone.push_back(accesses.size() - 1);
   }
   void* const workspace = pack.get<void*>(kDnnPackWorkspace, nullptr);
   const auto workspace_bytes = static_cast<uint64_t>(work.program->workspace_bytes());
   if (workspace == nullptr || reinterpret_cast<uintptr_t>(workspace) % 16 != 0)
     return refuse(kDnnMisalignedPointer, "the workspace is missing or not aligned");
   accesses.push_back({workspace, workspace_bytes, 1});
+  alone.push_back(accesses.size() - 1);
+  for (const size_t own : alone)
+    for (size_t other = 0; other < accesses.size(); ++other)
+      if (own != other && overlap(accesses[own], accesses[other]))
+        return refuse(kDnnBadParameter, "arrays overlap");
 
   Work* queued = nullptr;
   {
