@@ -123,7 +123,7 @@ def taken_apart(step, ceilings):
     sums = dict.fromkeys(("products", "attention", "other kernels"), 0.0)
     for row in step["values"]["kernels"]:
         name = row["kernel"]
-        kind = "products" if name.startswith("product") else "attention" if name.startswith("loom_attention") else "other kernels"
+        kind = "products" if name.startswith("product") else "attention" if "attention" in name else "other kernels"
         sums[kind] += row["kernel_ms"]
     whole = step["values"]["rows"][0]["ms"]
     alone = {row["what"]: row["ms"] for row in ((ceilings or {}).get("values") or {}).get("rows", [])}
@@ -151,7 +151,7 @@ def group_section(group, lines):
     for step, line in here:
         values = line.get("values")
         if values and values.get("kernels"):
-            ceilings = by_name.get(f"ceilings_{step.name.removeprefix('loom_')}")
+            ceilings = by_name.get(f"ceilings_{step.name.removeprefix('loom_').removesuffix('_cudnn')}")
             parts += [f"`{step.name}`: the kernels of one step, beside the median time of all", taken_apart(line, ceilings),
                       f"`{step.name}`: its kernels", of_kernels(line)]
         if not values or values["kind"] == "training" or any(is_time(row) for row in values.get("rows", []) if values["kind"] == "rows"):

@@ -19,6 +19,7 @@
 
 #include "base/process_memory.h"
 #include "device/cuda/device.h"
+#include "engine/attention_choice.h"
 #include "engine/engine.h"
 #include "ops/operators.h"
 #include "train/breakdown.h"
@@ -32,7 +33,7 @@ struct Options {
   int threads = 1, steps = 5, microbatches = 1, gpu = -1;
   double dropout = 0;
   bool kernels = false;
-  std::string precision = "fp32";
+  std::string precision = "fp32", attention = "own";
 };
 
 double processor_ms() {
@@ -155,8 +156,8 @@ Status measure(const Options& o) {
   LOOM_TRY(before_all.status());
   const Result<engine::Groups> groups = engine::Groups::create(nullptr, {}, false, o.gpu);
   LOOM_TRY(groups.status());
-  Result<std::unique_ptr<engine::Engine>> made =
-      engine::Engine::create(job, *groups, {.threads = o.threads, .gpu = o.gpu});
+  Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(
+      job, *groups, {.threads = o.threads, .gpu = o.gpu, .attention = engine::attention_from(o.attention)});
   LOOM_TRY(made.status());
   engine::Engine& engine = **made;
   LOOM_TRY(engine.initialize(1));
@@ -212,6 +213,8 @@ int main(int argc, char** argv) {
   app.add_option("--precision", o.precision, "fp32, bf16 or fp16 (fp32)")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   app.add_option("--gpu", o.gpu, "number of the GPU; -1: on CPUs (-1)")->check(CLI::Range(-1, 1023));
+  app.add_option("--attention", o.attention, "what computes attention on a GPU: own, cudnn or auto (own)")
+      ->check(CLI::IsMember({"own", "cudnn", "auto"}));
   app.add_flag("--kernels", o.kernels, "times the kernels of one more step, on a GPU");
   CLI11_PARSE(app, argc, argv);
   const Status status = measure(o);

@@ -74,6 +74,16 @@ def cublaslt_file():
     return None
 
 
+def cudnn_file():
+    """cuDNN of the Python packages that PyTorch comes with, or where the linker finds it."""
+    found = importlib.util.find_spec("nvidia")
+    for folder in found.submodule_search_locations if found else []:
+        if os.path.exists(file := f"{folder}/cudnn/lib/libcudnn.so.9"):
+            return file
+    known = re.search(r"libcudnn\.so\.9 .*=> (\S+)", said("ldconfig", "-p") or "")
+    return known.group(1) if known else None
+
+
 def nccl_version(file):
     if not file:
         return None
@@ -118,6 +128,7 @@ def main():
         "NCCL": lambda: nccl_version(nccl_file()),
         "NCCL's file": nccl_file,
         "cuBLASLt's file": cublaslt_file,
+        "cuDNN's file": cudnn_file,
         "compute-sanitizer": lambda: tool("compute-sanitizer", "/usr/local/cuda*/bin", "/usr/local/cuda*/compute-sanitizer"),
         "ncu": lambda: tool("ncu", "/usr/local/cuda*/bin", "/opt/nvidia/nsight-compute/*"),
         "python": platform.python_version,

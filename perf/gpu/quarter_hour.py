@@ -117,11 +117,13 @@ class Run:
         if self.options.fake:
             library = self.options.build.resolve() / "lib"
             ours.update(FAKE_CUDA_DEVICES="1", FAKE_CUDA_DELAY_US="0", LOOM_CUBLASLT_LIBRARY=str(library / "libfake_cublaslt.so"),
+                        LOOM_CUDNN_LIBRARY=str(library / "libfake_cudnn.so"),
                         FAKE_CUDA_KERNEL_LIBRARY=str(library / "libloom_emulated.so"))
         if self.programs:
             ours.update(self.programs.environment())
-        if self.facts.get("cuBLASLt's file") and not self.options.fake:
-            ours["LOOM_CUBLASLT_LIBRARY"] = self.facts["cuBLASLt's file"]
+        for library in ("cuBLASLt", "cuDNN"):
+            if self.facts.get(f"{library}'s file") and not self.options.fake:
+                ours[f"LOOM_{library.upper()}_LIBRARY"] = self.facts[f"{library}'s file"]
         if self.facts.get("NCCL's file"):
             ours["WEFT_NCCL_LIBRARY"] = self.facts["NCCL's file"]
         return {**os.environ, **ours, **{name: value.format(**self.names()) for name, value in step.environment.items()}}
@@ -136,6 +138,10 @@ class Run:
             if need == "Loom's kernels":
                 if self.programs and not self.programs.has("gpu_probe"):
                     return "these programs were built without nvcc"
+                continue
+            if need == "cuDNN":
+                if not self.options.fake and not self.facts.get("cuDNN's file"):
+                    return "there is no cuDNN here"
                 continue
             if self.options.fake:
                 return f"the tests' driver is not enough for {need}"

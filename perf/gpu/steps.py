@@ -142,10 +142,10 @@ ALONE = {"CUDA_MODULE_LOADING": "LAZY"}
 LOOM_SIZES = (("gpt2", "124M", 60, 20), ("gpt2-xl", "1.5B", 120, 45))
 
 
-def loom_step(model, size, limit_s, usual_s):
-    step(f"loom_{size}", "training", limit_s, usual_s, f"Loom's steps of GPT-2 {size} in bf16",
-         ["{bin}/loom_step", "--gpu", "0", "--precision", "bf16", "--vocabulary", "{vocabulary}", *of_model(model), "--kernels"],
-         readers.training, ["Loom's kernels"], **ALONE)
+def loom_step(name, model, limit_s, usual_s, *words, asks="", needs=()):
+    step(f"loom_{name}", "training", limit_s, usual_s, asks or f"Loom's steps of GPT-2 {name} in bf16",
+         ["{bin}/loom_step", "--gpu", "0", "--precision", "bf16", *words, "--vocabulary", "{vocabulary}", *of_model(model), "--kernels"],
+         readers.training, ["Loom's kernels", *needs], **ALONE)
 
 
 def sanitized(name, tool, asks, *words):
@@ -171,7 +171,7 @@ step("gradients", "losses", 60, 20, "Gradients of tiny models in fp32: the diffe
      ["{bin}/loom_probe", "gradients", "--gpu", "0", "--families", "{gradient families}", "--parameters", "{gradient parameters}"],
      readers.json_rows, ["Loom's kernels"], **ALONE)
 for model, size, limit_s, usual_s in LOOM_SIZES[:1]:
-    loom_step(model, size, limit_s, usual_s)
+    loom_step(size, model, limit_s, usual_s)
 
 # ---- step 0 ----
 step("fsdp_over_weft", "step 0", 120, 45,
@@ -247,8 +247,12 @@ for precision in ("fp32", "bf16"):
     step(f"losses_{precision}", "losses", 120, 45, f"Tiny models of each family in {precision}: the CPU's losses?",
          ["python3", "-B", "{root}/perf/gpu/loom_losses.py", "{bin}/loom", "--steps", "{loss steps}", "--width", "{loss width}",
           "--tokens", "{loss tokens}", "--families", "{loss families}", "--precisions", precision], readers.json_rows, ["Loom's kernels"], **ALONE)
+step("cudnn_attention", "losses", 40, 10, "cuDNN's attention on the GPU: the CPU's results in double?",
+     ["{bin}/test_loom_device", "--gtest_filter=TypedGpuAttention/0.Padded*:TypedGpuAttention/0.ADeterministic*"], readers.google_tests,
+     ["Loom's kernels", "cuDNN"])
+loom_step("124M_cudnn", "gpt2", 60, 15, "--attention", "cudnn", asks="Loom's steps of GPT-2 124M in bf16, with cuDNN's attention", needs=["cuDNN"])
 for model, size, limit_s, usual_s in LOOM_SIZES[1:]:
-    loom_step(model, size, limit_s, usual_s)
+    loom_step(size, model, limit_s, usual_s)
 for model, size, eager_s, compiled_s in (("gpt2", "124M", 25, 60), ("gpt2-xl", "1.5B", 40, 75)):
     for mode, usual_s in (("eager", eager_s), ("compiled", compiled_s)):
         step(f"torch_{mode}_{size}", "training", 2 * usual_s, usual_s, f"PyTorch's steps of GPT-2 {size} in bf16, {mode}",

@@ -39,6 +39,7 @@ class OnTheTestsDriver(without_programs.InFolder):
         "gradients",
         "losses_fp32",
         "loom_124M",
+        "loom_124M_cudnn",
         "torch_eager_124M",
         "ceilings_124M",
         "racecheck_step",
@@ -67,7 +68,7 @@ class OnTheTestsDriver(without_programs.InFolder):
         for name in self.STEPS:
             needs = next(step for step in ALL if step.name == name).needs
             if (BUILD / "bin" / "gpu_probe").exists():
-                needs = tuple(need for need in needs if need != "Loom's kernels")
+                needs = tuple(need for need in needs if need not in ("Loom's kernels", "cuDNN"))
             self.assertEqual(lines[name]["status"], "skipped" if needs else "ok", lines[name])
             if needs and "Loom's kernels" not in needs:
                 self.assertEqual(lines[name]["reason"], f"the tests' driver is not enough for {needs[0]}")
@@ -102,6 +103,10 @@ class OnTheTestsDriver(without_programs.InFolder):
         kernels = lines["loom_124M"]["values"]["kernels"]
         for kernel in ("loom_attention_forward_bf16_64", "loom_adamw_bf16"):
             self.assertIn(kernel, [row["kernel"] for row in kernels])
+        by_cudnn = [row["kernel"] for row in lines["loom_124M_cudnn"]["values"]["kernels"]]
+        self.assertIn("cuDNN's attention", by_cudnn)
+        self.assertNotIn("loom_attention_forward_bf16_64", by_cudnn)
+        self.assertIn("| loom_124M_cudnn |", page)
         self.assertEqual({row["instruction"] for row in kernels}, {"forward", "loss", "backward", "squares", "step"})
         self.assertIn("| products |", page)
         gradients = lines["gradients"]["values"]["rows"]

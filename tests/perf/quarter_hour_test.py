@@ -69,7 +69,8 @@ class Table(unittest.TestCase):
 
     def test_one_run_holds_the_steps_of_loom_and_two_hold_those_of_weft(self):
         of_loom = [step for step in ALL if step.group in ("losses", "training", "tools")]
-        self.assertLess(sum(step.usual_s for step in of_loom), 540)
+        self.assertEqual(of_loom[-1].name, "ncu")  # which has the second run's time where the first has none left
+        self.assertLess(sum(step.usual_s for step in of_loom[:-1]), 540)
         self.assertLess(sum(step.usual_s for step in ALL if step not in of_loom), 2 * 600)
 
     def test_ranks_print_no_labels_before_their_tables(self):
@@ -271,6 +272,11 @@ class Report(InFolder):
                 '{"instruction": "forward", "kernel": "loom_attention_forward_bf16_64", "calls": 12, "kernel_ms": 26}\n'
                 '{"instruction": "step", "kernel": "loom_adamw_bf16", "calls": 14, "kernel_ms": 13}\n'
             ),
+            "loom_124M_cudnn": readers.training(
+                '{"step": 0, "loss": 10.5, "ms": 120}\n{"system": "Loom on a GPU", "batch": 64, "tokens": 1024, "ms": 120, "tokens_per_second": 546133, "flops_per_token": 803e6}\n'
+                '{"instruction": "forward", "kernel": "cuDNN\'s attention", "calls": 12, "kernel_ms": 7}\n'
+                '{"instruction": "backward", "kernel": "the gradient of cuDNN\'s attention", "calls": 12, "kernel_ms": 14}\n'
+            ),
             "ceilings_124M": readers.json_rows(
                 '{"what": "attention forward", "ms": 1}\n{"what": "all products of a step", "ms": 55}\n{"what": "all attention of a step", "ms": 20}'
             ),
@@ -309,6 +315,7 @@ class Report(InFolder):
             "| bloom | fp32 | 2e-06 |",
             "| products | 60 | 46.2 | 55 |",
             "| attention | 26 | 20 | 20 |",
+            "| attention | 21 | 17.5 | 20 |",
             "| other kernels | 13 | 10 |  |",
             "| between kernels | 31 | 23.8 |  |",
             "| step | loom_adamw_bf16 | 14 | 13 |",
@@ -481,7 +488,7 @@ STUB = r"""#!/bin/sh
 name=$(basename "$0")
 echo "$name $* NCCL_NET=$NCCL_NET NCCL_NET_PLUGIN=$NCCL_NET_PLUGIN NCCL_HOSTID=$NCCL_HOSTID LD_PRELOAD=$LD_PRELOAD" >> {calls}
 case "$name $*" in
-  *facts.py*) echo '{{"devices": ["NVIDIA H100 80GB HBM3"], "cards": null, "torch": "2.11.0", "NCCL": "2.28.9", "compute-sanitizer": "'$(dirname "$0")/compute-sanitizer'", "ncu": "'$(dirname "$0")/ncu'"}}' ;;
+  *facts.py*) echo '{{"devices": ["NVIDIA H100 80GB HBM3"], "cards": null, "torch": "2.11.0", "NCCL": "2.28.9", "cuDNN'"'"'s file": "/opt/libcudnn.so.9", "compute-sanitizer": "'$(dirname "$0")/compute-sanitizer'", "ncu": "'$(dirname "$0")/ncu'"}}' ;;
   *fsdp.py*) echo '{{"stage": "process group", "libraries": ["a"]}}'; echo '{{"stage": "fully_shard", "step_ms": 3.5, "largest_difference": 1e-7}}' ;;
   *loom_losses.py*) echo '{{"family": "bloom", "precision": "fp32", "largest difference": 2e-6}}' ;;
   loom_step* | *torch_gpt2.py*) echo '{{"step": 0, "loss": 10.5, "ms": 130}}'
@@ -545,6 +552,7 @@ class OnAMachineOfScripts(InFolder):
             "loom_probe ceilings --vocabulary 50257 --cube 8192 --copy 1073741824 --repeats 20 --tokens 1024 --layers 48 --width 1600 --heads 25 --batch 16 ",
             "loom_losses.py " + f"{folder}/loom --steps 20 --width 128 --tokens 64 --families gpt2,gptj,gpt_neox,gpt_neo,bloom,bert,roberta --precisions fp32 ",
             "loom_step --gpu 0 --precision bf16 --vocabulary 50257 --tokens 1024 --layers 48 --width 1600 --heads 25 --batch 16 --steps 8 --kernels ",
+            "loom_step --gpu 0 --precision bf16 --attention cudnn --vocabulary 50257 --tokens 1024 --layers 12 --width 768 --heads 12 --batch 64 --steps 30 --kernels ",
             "torch_gpt2.py compiled --tokens 1024 --layers 12 --width 768 --heads 12 --batch 64 --steps 30 ",
         ):
             self.assertIn(part, called)
@@ -559,6 +567,7 @@ class OnAMachineOfScripts(InFolder):
             "18 of 18 runs right",
             "1 passed, 0 failed, 0 skipped; compute-sanitizer: 0 errors",
             "| loom_124M | loom_step | 64 | 1024 | 1 | 130 | 504123 | 405 | 40.9 |",
+            "| loom_124M_cudnn | loom_step | 64 | 1024 | 1 | 130 | 504123 | 405 | 40.9 |",
             "| torch_compiled_1.5B | python3 |",
             "| products | 60 | 46.2 | 55 |",
             "| Does racecheck find a race in shared memory in a step in bf16? | 0 errors | ok |",
