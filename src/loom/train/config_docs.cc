@@ -150,7 +150,7 @@ const std::vector<KeyDoc>& key_docs() {
        "whole number",
        "ranks",
        {{0, 1e6}},
-       "1 to 1e+06, or auto",
+       "1 to 1000000, or auto",
        "",
        "The data ranks that share one copy of the state (a partition group). `auto` takes the smallest "
        "degree that "
