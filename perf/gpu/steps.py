@@ -139,7 +139,6 @@ def of_shape(model):
 # Loom's steps of one rank wait for no peer. So kernels may be loaded when they are first used, and cuBLASLt's thousands need not
 # all be loaded, which Weft asks for otherwise.
 ALONE = {"CUDA_MODULE_LOADING": "LAZY"}
-LOOM_SIZES = (("gpt2", "124M", 60, 20), ("gpt2-xl", "1.5B", 120, 45))
 
 
 def loom_step(name, model, limit_s, usual_s, *words, asks="", needs=()):
@@ -170,8 +169,7 @@ step("operators", "losses", 90, 20, "Operators and tiny models in each element t
 step("gradients", "losses", 60, 20, "Gradients of tiny models in fp32: the differences of the loss?",
      ["{bin}/loom_probe", "gradients", "--gpu", "0", "--families", "{gradient families}", "--parameters", "{gradient parameters}"],
      readers.json_rows, ["Loom's kernels"], **ALONE)
-for model, size, limit_s, usual_s in LOOM_SIZES[:1]:
-    loom_step(size, model, limit_s, usual_s)
+loom_step("124M", "gpt2", 60, 20)
 
 # ---- step 0 ----
 step("fsdp_over_weft", "step 0", 120, 45,
@@ -251,8 +249,7 @@ step("cudnn_attention", "losses", 40, 10, "cuDNN's attention on the GPU: the CPU
      ["{bin}/test_loom_device", "--gtest_filter=TypedGpuAttention/0.Padded*:TypedGpuAttention/0.ADeterministic*"], readers.google_tests,
      ["Loom's kernels", "cuDNN"])
 loom_step("124M_cudnn", "gpt2", 60, 15, "--attention", "cudnn", asks="Loom's steps of GPT-2 124M in bf16, with cuDNN's attention", needs=["cuDNN"])
-for model, size, limit_s, usual_s in LOOM_SIZES[1:]:
-    loom_step(size, model, limit_s, usual_s)
+loom_step("1.5B", "gpt2-xl", 120, 45)
 for model, size, eager_s, compiled_s in (("gpt2", "124M", 25, 60), ("gpt2-xl", "1.5B", 40, 75)):
     for mode, usual_s in (("eager", eager_s), ("compiled", compiled_s)):
         step(f"torch_{mode}_{size}", "training", 2 * usual_s, usual_s, f"PyTorch's steps of GPT-2 {size} in bf16, {mode}",

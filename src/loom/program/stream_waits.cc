@@ -1,6 +1,6 @@
 // Which waits between streams a program needs. An instruction on a lane comes after what was computed and
-// after what the computing stream has waited for: its stream waits for the computing one, unless that has had
-// nothing new since the lane's last wait, but for the lane's own work. The computing stream waits for the
+// after what the computing stream has waited for. So its stream waits for the computing one. The wait is left
+// out if the computing stream has had nothing new since the lane's last wait, but for the lane's own work. The computing stream waits for the
 // youngest of a lane's instructions, which stands for the older ones. It does so when another stream comes
 // after them: the lane itself is in order.
 #include <algorithm>
@@ -15,7 +15,7 @@ void find_stream_waits(Program& program) {
   const auto count = static_cast<size_t>(lanes);
   // By lane: the youngest that what is issued comes after, and that the computing stream has waited for.
   std::vector<int> due(count, -1), waited(count, -1);
-  // Times count instructions. What was computed before the program is news to every lane.
+  // Times count instructions. Every lane has to wait for what was computed before the program.
   std::vector<int> changed(count, -1), joined(count, -1);
   changed[0] = 0;
   for (int i = 0; i < static_cast<int>(program.instructions.size()); ++i) {

@@ -12,10 +12,6 @@ Result<std::unique_ptr<Compute>> Compute::create(Device& device, device::Queue& 
   return compute;
 }
 
-bool Compute::prefers(const Product& product, const std::function<void()>& apart) {
-  return preparing_ ? products_.prefers(queue_, product, workspace_.data(), apart) : products_.has(product);
-}
-
 void Compute::multiply(const Product& product) {
   if (preparing_) products_.prepare(queue_, product, workspace_.data());
   timed([&] { return to_string(product.shape); },

@@ -11,7 +11,6 @@
 // Thread safety: one thread at a time.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -50,7 +49,10 @@ class Compute {
   /// Products::prefers() prefers.
   template <typename Apart>
   void multiply(const Product& product, const Apart& apart) {
-    if (takes_epilogue(product) && prefers(product, apart)) multiply(product);
+    const bool has_epilogue =
+        takes_epilogue(product) &&
+        (preparing_ ? products_.prefers(queue_, product, workspace_.data(), apart) : products_.has(product));
+    if (has_epilogue) multiply(product);
     else apart();
   }
   /// Queues work of a library by itself, which is timed under that name.
@@ -84,7 +86,6 @@ class Compute {
   Compute(Device& device, device::Queue& queue, const Kernels& kernels, Products& products)
       : device_(device), queue_(static_cast<Queue&>(queue)), kernels_(kernels), products_(products) {}
   const Kernel* find(const std::string& name, size_t shared_bytes);
-  bool prefers(const Product& product, const std::function<void()>& apart);
   /// Work that has a name, where somebody asks for it.
   template <typename Name, typename Work>
   void timed(Name&& name, Work&& work) {
