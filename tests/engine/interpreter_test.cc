@@ -351,6 +351,41 @@ TEST(Interpreter, APutThatWasRefusedIsTriedAgain) {
   EXPECT_EQ(transfer.target, transfer.source);
 }
 
+// The signal took the first place, and counted before the data were there, because it left first.
+TEST(Interpreter, ASignalThatLeavesBeforeAnEarlierPutCountsBehindIt) {
+  ScriptedJob job({.nodes = {0, 1}});
+  const auto signal_named = [](uint32_t index) {
+    Call call;
+    call.collective = Collective::send;
+    call.root = 1;
+    call.purpose = Purpose::put;
+    auto what = std::make_shared<OneSided>();
+    what->signals = true;
+    what->signal = {index, 0};
+    call.one_sided = std::move(what);
+    return call;
+  };
+  Call waits;
+  waits.collective = Collective::recv;
+  waits.root = 1;
+  waits.purpose = Purpose::wait;
+  auto second = std::make_shared<OneSided>();
+  second->awaited.push_back({0, {2, 0}, 1});
+  waits.one_sided = std::move(second);
+  Operation* const wait = job.begin(1, waits);
+
+  job.network.busy = {{0, 1}};
+  job.begin(0, signal_named(1));
+  job.network.busy.clear();
+  job.begin(0, signal_named(2));
+  ASSERT_EQ(job.network.flight().size(), 1u) << "the first one is tried again at the next turn";
+  job.network.deliver_all();
+  job.hear(1);
+  EXPECT_FALSE(wait->end.finished) << "an earlier put of rank 0 has not come";
+  job.settle();
+  EXPECT_TRUE(wait->end.finished);
+}
+
 // ---- What cannot be
 
 /// A message to rank 0 for `op`, as rank 1 might send it.

@@ -193,10 +193,13 @@ Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const Pl
                    call.op == device::ReduceOp::avg ? static_cast<uint32_t>(size()) : 1};
   if (plan::is_transfer(call.collective)) {
     op->transfer_peer = call.root;
-    if (!call.one_sided)
+    if (!call.one_sided) {
       op->number = operations_.next_transfer(call.collective == plan::Collective::send, call.root);
-    else op->number = call.one_sided->number ? call.one_sided->number : operations_.next_put(call.root);
-    if (call.one_sided) op->call.one_sided = buffers_.windows.claimed(call);
+    } else {
+      op->number = call.one_sided->number ? call.one_sided->number : operations_.next_put(call.root);
+      op->call.one_sided = buffers_.windows.claimed(call);
+      op->put_sequence = call.one_sided->sequence;
+    }
   } else {
     op->transfer_peer = -1;
     op->number = operations_.next_collective(call.collective, call.root);

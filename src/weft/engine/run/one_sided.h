@@ -9,6 +9,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace weft::engine {
@@ -34,8 +35,8 @@ struct OneSided {
   bool signals = false;
   SignalName signal;
   // Of its receiver: what the announcement said.
-  uint32_t number = 0;    // of the operation
-  uint32_t sequence = 0;  // among the puts of its sender; of a put to oneself, too
+  uint32_t number = 0;               // of the operation
+  std::optional<uint32_t> sequence;  // among the puts of its sender
   // Of a wait.
   std::vector<AwaitedSignals> awaited;
 };

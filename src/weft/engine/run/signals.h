@@ -1,7 +1,7 @@
 // Signals: how many signals a rank has had of each other one, and how many its calls have waited for.
 //
-// The puts of a rank count in the order in which they were announced, whatever order they arrive in. So a
-// signal is counted when it and all earlier puts of its sender are there.
+// The puts of a rank count in the order in which it comes to them, whatever order they leave and arrive in. So
+// a signal is counted when it and all earlier puts of its sender are there.
 //
 // Thread safety: none; under the context's lock.
 #pragma once
@@ -21,9 +21,8 @@ class Signals {
  public:
   explicit Signals(int ranks) : peers_(static_cast<size_t>(ranks)) {}
 
-  /// The place of the next put to `peer` among those to it; taken by announced().
-  uint32_t next_to(int peer) const { return at(peer).announced; }
-  void announced(int peer) { ++peers_[static_cast<size_t>(peer)].announced; }
+  /// The place of the next put to `peer` among those to it.
+  uint32_t next_to(int peer) { return peers_[static_cast<size_t>(peer)].put++; }
 
   /// A put of `peer` is in place. True if any signal is counted for it.
   bool ended(int peer, uint32_t sequence, std::optional<SignalName> signal) {
@@ -55,7 +54,7 @@ class Signals {
     uint64_t seen = 0, claimed = 0;
   };
   struct Peer {
-    uint32_t announced = 0;                               // puts to it
+    uint32_t put = 0;                                     // puts to it
     uint32_t ended = 0;                                   // puts of it, all before which are in place
     std::map<uint32_t, std::optional<SignalName>> early;  // those behind them, and what each signals
     std::map<SignalName, Count> counts;

@@ -37,9 +37,7 @@ StepOutcome LaneSteps::send(const plan::Step& step, const transport::Envelope& e
   transport::Envelope e = envelope;
   e.kind = static_cast<uint8_t>(MessageKind::announce);
   e.bytes = sizeof announcement;
-  const StepOutcome outcome = hand_over(step, e, &announcement);
-  if (outcome == StepOutcome::done) environment_.windows.announced(step.peer);
-  return outcome;
+  return hand_over(step, e, &announcement);
 }
 
 StepOutcome LaneSteps::hand_over(const plan::Step& step, const transport::Envelope& envelope,

@@ -104,10 +104,7 @@ std::shared_ptr<const OneSided> Windows::claimed(const Call& call) {
 void Windows::began(Operation& op) {
   if (op.call.purpose == Purpose::wait) return look_for_signals(op);
   if (op.call.purpose != Purpose::put || !is_to_oneself(comm_, op.call)) return;
-  auto numbered = std::make_shared<OneSided>(*op.call.one_sided);
-  numbered->sequence = signals_.next_to(op.call.root);
-  signals_.announced(op.call.root);
-  op.call.one_sided = std::move(numbered);
+  op.put_sequence = signals_.next_to(op.call.root);
 }
 
 void Windows::look_for_signals(Operation& op) const {
@@ -120,7 +117,7 @@ void Windows::ended(const Operation& op) {
   const Call& call = op.call;
   if (call.purpose != Purpose::put || call.collective == plan::Collective::send) return;
   const OneSided& put = *call.one_sided;
-  if (signals_.ended(call.root, put.sequence, put.signals ? std::optional(put.signal) : std::nullopt))
+  if (signals_.ended(call.root, *op.put_sequence, put.signals ? std::optional(put.signal) : std::nullopt))
     tell_waiting();
 }
 
@@ -147,12 +144,13 @@ std::string Windows::missing(const Operation& op) const {
 
 // ---- Announcements
 
-PutAnnouncement Windows::announcement_of(const Operation& op) const {
+PutAnnouncement Windows::announcement_of(Operation& op) {
   const OneSided& put = *op.call.one_sided;
+  if (!op.put_sequence) op.put_sequence = signals_.next_to(op.call.root);
   return {.offset = put.offset,
           .count = op.call.count,
           .window = put.window,
-          .sequence = signals_.next_to(op.call.root),
+          .sequence = *op.put_sequence,
           .signal_index = put.signal.index,
           .signal_context = put.signal.context,
           .type = static_cast<uint32_t>(op.call.type),

@@ -60,9 +60,9 @@ class Windows {
 
   // ---- Announcements
 
-  /// That of a put whose turn it is. It leaves at once, or is asked for again.
-  PutAnnouncement announcement_of(const Operation& op) const;
-  void announced(int peer) { signals_.announced(peer); }
+  /// That of a put whose turn it is. Now the put takes its place among those to its peer: a later one may
+  /// leave first, where the transport has had no room for this one.
+  PutAnnouncement announcement_of(Operation& op);
   /// One of `from` has come. The put's receiver begins in begin_noted(), outside of the transports' poll.
   void note(int from, OpNumber number, const PutAnnouncement& announcement) WEFT_REQUIRES(context_lock);
   void begin_noted() WEFT_REQUIRES(context_lock);
