@@ -32,7 +32,7 @@ MUTATIONS = [
      "return {} ? PlanBlock::load_acquire(word) == value : PlanBlock::load_acquire(word) >= value;"),
     ("epoch not advanced", "plan_kernel.h", "own_.epoch = block_.epoch;", "if (!{}) own_.epoch = block_.epoch;"),
     ("the CPU is told before the peers", "plan_kernel.h", "      for (uint32_t rank = 0; rank < program_.ranks && left >> 16 == 0; ++rank)",
-     "      if ({}) PlanBlock::store_release(&call_.host->ended, block_.epoch);\n"
+     "      if ({}) PlanBlock::store_release(&call_.host->ended, block_.epoch), std::this_thread::sleep_for(std::chrono::milliseconds(1));\n"
      "      for (uint32_t rank = 0; rank < program_.ranks && left >> 16 == 0; ++rank)"),
     ("the CPU is told relaxed", "plan_kernel.h", "      PlanBlock::store_release(&call_.host->ended, block_.epoch);\n    });",
      "      if ({}) std::atomic_ref(call_.host->ended).store(block_.epoch, std::memory_order_relaxed);\n"
@@ -66,7 +66,9 @@ MUTATIONS = [
 ]
 COUNTER = ("  const uint32_t lane_, part_;\n};", "  const uint32_t lane_, part_;\n  static inline uint32_t polls_ = 0;\n};")
 SWITCH = """
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 inline const int g_mutation = std::getenv("MUTATION") ? std::atoi(std::getenv("MUTATION")) : -1;
 inline bool mutated(int number) { return number == g_mutation; }
 """
