@@ -1,6 +1,7 @@
 # The GPU kernels of device/cuda/reduce.cu and plan.cu, each compiled by nvcc into a fat binary that the library carries as data. Without
 # nvcc the library is built all the same, and adds up GPU memory's contributions on the CPU. Nothing is linked with CUDA.
 option(WEFT_CUDA "Build the GPU kernels, if nvcc is there" ON)
+set(WEFT_GPU_GENERATIONS all CACHE STRING "GPUs that kernels are compiled for: all, or generations such as 75,90")
 find_program(WEFT_NVCC nvcc HINTS ${CUDAToolkit_ROOT}/bin $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
 if(NOT WEFT_CUDA OR NOT WEFT_NVCC)
   message(STATUS "GPU kernels: none (no nvcc, or WEFT_CUDA is OFF); reductions of GPU memory will be the CPU's")
@@ -19,6 +20,18 @@ endforeach()
 if(failed OR NOT generations)
   message(STATUS "GPU kernels: none (${WEFT_NVCC} does not say what it compiles for)")
   return()
+endif()
+if(NOT WEFT_GPU_GENERATIONS STREQUAL "all")
+  string(REPLACE "," ";" wanted "${WEFT_GPU_GENERATIONS}")
+  list(REMOVE_DUPLICATES wanted)
+  list(SORT wanted COMPARE NATURAL)
+  foreach(generation ${wanted})
+    if(NOT generation IN_LIST generations)
+      message(FATAL_ERROR "WEFT_GPU_GENERATIONS is ${WEFT_GPU_GENERATIONS}: ${generation} is not among ${generations}, which "
+                          "${WEFT_NVCC} and the kernels have")
+    endif()
+  endforeach()
+  set(generations ${wanted})
 endif()
 list(GET generations 0 oldest)
 set_property(GLOBAL PROPERTY WEFT_OLDEST_GPU ${oldest})  # for other programs of nvcc's: its PTX runs on all that are younger

@@ -349,7 +349,7 @@ void expect_kernels(std::span<const std::byte> image, const std::vector<std::str
   std::vector<uint32_t> wanted, code, ptx;
   std::stringstream generations(WEFT_GPU_GENERATIONS);
   for (uint32_t generation; generations >> generation;) wanted.push_back(generation);
-  ASSERT_GE(wanted.size(), 4u) << WEFT_GPU_GENERATIONS;
+  ASSERT_FALSE(wanted.empty());
   std::vector<std::string> names;
   for (const std::string type : {"int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32",
                                  "float64", "bfloat16", "float8e4m3", "float8e5m2"}) {

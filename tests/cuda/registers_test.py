@@ -3,8 +3,8 @@
 
 An image is a fat binary of the build: plan.fatbin, reduce.fatbin. `cuobjdump -res-usage` says what each of its kernels takes for each GPU. The
 page has a table for each image, the first one below its heading: a row for each kernel, and a column for each GPU with registers of a thread and
-bytes of its stack. --write makes the tables anew. The exit code is 77, with the reason, where that cannot be told: another nvcc takes other
-registers than the one that the page names.
+bytes of its stack. Of a build for fewer GPUs, WEFT_GPU_GENERATIONS, only their columns are compared. --write makes the tables anew, by a build for
+all. The exit code is 77, with the reason, where that cannot be told: another nvcc takes other registers than the one that the page names.
 """
 import os
 import re
@@ -43,10 +43,20 @@ def usage(cuobjdump, image):
     return kernels
 
 
+def read(table):
+    """{kernel: {GPU: "registers, stack"}} of the page's table."""
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    return {name.strip("`"): dict(zip(head[1:], cells)) for name, *cells in rows}
+
+
+def gpus_of(kernels):
+    return sorted({gpu for of in kernels.values() for gpu in of}, key=lambda gpu: int(gpu[3:]))
+
+
 def table(kernels):
-    gpus = sorted({gpu for of in kernels.values() for gpu in of}, key=lambda gpu: int(gpu[3:]))
+    gpus = gpus_of(kernels)
     rows = ["| kernel | " + " | ".join(gpus) + " |", "| --- |" + " --- |" * len(gpus)]
-    rows += [f"| `{name}` | " + " | ".join(of[gpu] for gpu in gpus) + " |" for name, of in sorted(kernels.items())]
+    rows += [f"| `{name}` | " + " | ".join(of.get(gpu, "none") for gpu in gpus) + " |" for name, of in sorted(kernels.items())]
     return "\n".join(rows) + "\n"
 
 
@@ -61,7 +71,13 @@ def main():
         found = re.search(rf"\n## {heading}\n.*?\n((?:\|[^\n]*\n)+)", text, re.DOTALL)
         if not found:
             sys.exit(f"{path} has no table below the heading '{heading}'")
-        text = text[: found.start(1)] + table(usage(cuobjdump, image)) + text[found.end(1) :]
+        built, stated = usage(cuobjdump, image), read(found[1])
+        missing = [gpu for gpu in gpus_of(stated) if gpu not in gpus_of(built)]
+        if missing and "--write" in sys.argv:
+            sys.exit(f"{image} has nothing for {', '.join(missing)}: build with WEFT_GPU_GENERATIONS=all")
+        for name, cells in built.items():
+            cells.update({gpu: stated[name][gpu] for gpu in missing if name in stated})
+        text = text[: found.start(1)] + table(built) + text[found.end(1) :]
     if "--write" in sys.argv:
         path.write_text(text, encoding="utf-8")
     elif text != page:
