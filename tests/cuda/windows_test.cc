@@ -64,8 +64,90 @@ TEST_P(DeviceWindows, TakeBlocksOfAllRanks) {
       on_device);
 }
 
+// A put whose input is staged first is behind the signal of its group: that one has no input.
+TEST_P(DeviceWindows, CountASignalThatOvertakesItsPutWhenThePutIsThere) {
+  run_ranks(
+      GetParam(),
+      [](Rank& me) {
+        constexpr size_t kCount = 1 << 20;
+        const int to = (me.rank + 1) % me.size, from = (me.rank + me.size - 1) % me.size;
+        const DeviceStream puts, waits;
+        DeviceArray<float> own(Values(kCount, -1.f)), all_looked(Values(1));
+        weftWindow_t window = nullptr;
+        WEFT_OK(weftCommWindowRegister(me.comm, own.data(), kCount * sizeof(float), &window, 0));
+        for (int round = 1; round <= 5; ++round) {
+          DeviceArray<float> source(Values(kCount, static_cast<float>(16 * round + me.rank)));
+          WEFT_OK(weftGroupStart());
+          WEFT_OK(weftPutSignal(source.data(), kCount, weftFloat, to, window, 0, WEFT_SIGNAL_NONE, 0, 0,
+                                me.comm, puts.weft()));
+          WEFT_OK(weftSignal(to, 0, 0, 0, me.comm, puts.weft()));
+          WEFT_OK(weftGroupEnd());
+          const weftWaitSignalDesc_t awaited{1, from, 0, 0};
+          WEFT_OK(weftWaitSignal(1, &awaited, me.comm, waits.weft()));
+          waits.synchronize();
+          ASSERT_EQ(own.get().back(), static_cast<float>(16 * round + from)) << round;
+          puts.synchronize();
+          WEFT_OK(weftAllReduce(all_looked.data(), all_looked.data(), 1, weftFloat, weftSum, me.comm,
+                                puts.weft()));
+          puts.synchronize();
+        }
+        WEFT_OK(weftCommWindowDeregister(me.comm, window));
+      },
+      on_device);
+}
+
 INSTANTIATE_TEST_SUITE_P(Nodes, DeviceWindows,
                          ::testing::Values(blocks(1, 1), blocks(1, 2), blocks(2, 1), blocks(2, 2)));
+
+// A stream came to two calls of a group while their rank was busy between the looks at them, and the second
+// call began first.
+TEST(DeviceWindowsOfGroups, CountInTheOrderOfTheirStreamHoweverLongARankIsBusy) {
+  WEFT_NEED_FAKE(fake);
+  if (settings().cuda_ipc) GTEST_SKIP() << "a call that begins copies nothing, where memory is shared";
+  run_ranks(
+      blocks(1, 2),
+      [&fake](Rank& me) {
+        constexpr size_t kCount = 1 << 20;
+        const DeviceStream puts, others;
+        DeviceArray<float> own(Values(kCount, -1.f)), other(Values(kCount, -1.f));
+        weftWindow_t window = nullptr, other_window = nullptr;
+        WEFT_OK(weftCommWindowRegister(me.comm, own.data(), kCount * sizeof(float), &window, 0));
+        WEFT_OK(weftCommWindowRegister(me.comm, other.data(), kCount * sizeof(float), &other_window, 0));
+        if (me.rank == 0) {
+          DeviceArray<float> source(Values(kCount, 7.f));
+          HeldStream puts_stand(puts), others_stand(others);
+          if (!puts_stand.held()) GTEST_SKIP() << "without stream memory operations no stream stands still";
+          WEFT_OK(weftGroupStart());
+          WEFT_OK(weftPutSignal(source.data(), kCount, weftFloat, 1, window, 0, WEFT_SIGNAL_NONE, 0, 0,
+                                me.comm, puts.weft()));
+          WEFT_OK(weftPutSignal(source.data(), kCount, weftFloat, 1, other_window, 0, WEFT_SIGNAL_NONE, 0, 0,
+                                me.comm, others.weft()));
+          WEFT_OK(weftSignal(1, 0, 0, 0, me.comm, puts.weft()));
+          WEFT_OK(weftGroupEnd());
+          const uint64_t copies = fake.calls("cuMemcpyAsync");
+          fake.block("cuMemcpyAsync", 1);
+          others_stand.let_go();
+          EXPECT_TRUE(eventually([&] { return fake.calls("cuMemcpyAsync") > copies; }));
+          puts_stand.let_go();
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the stream comes to both calls
+          fake.block("cuMemcpyAsync", 0);
+          puts.synchronize();
+          others.synchronize();
+        } else {
+          const weftWaitSignalDesc_t awaited{1, 0, 0, 0};
+          WEFT_OK(weftWaitSignal(1, &awaited, me.comm, puts.weft()));
+          puts.synchronize();
+          EXPECT_EQ(own.get().back(), 7.f);
+        }
+        DeviceArray<float> both_are_done(Values(1));
+        WEFT_OK(weftAllReduce(both_are_done.data(), both_are_done.data(), 1, weftFloat, weftSum, me.comm,
+                              puts.weft()));
+        puts.synchronize();
+        WEFT_OK(weftCommWindowDeregister(me.comm, other_window));
+        WEFT_OK(weftCommWindowDeregister(me.comm, window));
+      },
+      on_device);
+}
 
 TEST(WindowsOfDevices, TakeHostMemoryOnlyWhereCudaHasPinnedIt) {
   WEFT_NEED_DEVICE();

@@ -45,14 +45,20 @@ void DeviceOperations::await_stream(Operation& op) {
 
 int DeviceOperations::start_awaiting() {
   int events = 0;
-  // In the order of the calls, whatever a start or a failure does to the list.
+  // In the order of the calls, whatever a start or a failure does to the list. A stream may come to two calls
+  // of a group between the looks at them: the second one does not begin before the first.
+  not_here_.clear();
   for (size_t i = 0; i < awaiting_.size();) {
     Operation* const op = awaiting_[i];
     const bool over = op->end.finished.load(std::memory_order_relaxed);
-    Result<bool> here = over                         ? Result<bool>(true)
-                        : op->device->on_path().path ? is_done_by_its_path(*op)
-                                                     : op->device->stream_is_here();
+    const bool on_path = op->device->on_path().path != nullptr;
+    const bool behind = !over && !on_path && std::ranges::count(not_here_, op->call.cuda_stream) > 0;
+    Result<bool> here = over      ? Result<bool>(true)
+                        : on_path ? is_done_by_its_path(*op)
+                        : behind  ? Result<bool>(false)
+                                  : op->device->stream_is_here();
     if (here && !*here) {
+      if (!on_path) not_here_.push_back(op->call.cuda_stream);
       events += start_proxy(*op);
       ++i;
       continue;

@@ -59,7 +59,7 @@ struct Operation {
   device::Reduction reduction;
   Record* record = nullptr;              // its place in the ring
   std::shared_ptr<const void> buffers;   // of a call that the library makes for itself; null: the caller's
-  std::optional<uint32_t> put_sequence;  // of a put whose turn has come: its place among those of its sender
+  std::optional<uint32_t> put_sequence;  // of a put that has begun: its place among those of its sender
 
   // How it is done.
   OperationMemory memory;

@@ -1,7 +1,7 @@
 // Signals: how many signals a rank has had of each other one, and how many its calls have waited for.
 //
-// The puts of a rank count in the order in which it comes to them, whatever order they leave and arrive in. So
-// a signal is counted when it and all earlier puts of its sender are there.
+// The puts of a rank count in the order in which they begin there, whatever order they leave and arrive in.
+// So a signal is counted when it and all earlier puts of its sender are there.
 //
 // Thread safety: none; under the context's lock.
 #pragma once

@@ -14,8 +14,6 @@ namespace {
 /// What a rank says in a registration in place of its size: its transports cannot reach the buffer.
 constexpr uint64_t kUnreachable = std::numeric_limits<uint64_t>::max();
 
-bool is_to_oneself(const Communicator& comm, const Call& call) { return call.root == comm.rank(); }
-
 /// The notification by which a wait's operation learns that its `i`th signals have come.
 uint32_t notification_of(const plan::Plan& plan, size_t i) {
   const plan::Step& step = plan.steps[i];
@@ -102,9 +100,8 @@ std::shared_ptr<const OneSided> Windows::claimed(const Call& call) {
 // ---- Operations
 
 void Windows::began(Operation& op) {
-  if (op.call.purpose == Purpose::wait) return look_for_signals(op);
-  if (op.call.purpose != Purpose::put || !is_to_oneself(comm_, op.call)) return;
-  op.put_sequence = signals_.next_to(op.call.root);
+  if (op.call.purpose == Purpose::wait) look_for_signals(op);
+  else if (!op.put_sequence) op.put_sequence = signals_.next_to(op.call.root);
 }
 
 void Windows::look_for_signals(Operation& op) const {
@@ -144,9 +141,8 @@ std::string Windows::missing(const Operation& op) const {
 
 // ---- Announcements
 
-PutAnnouncement Windows::announcement_of(Operation& op) {
+PutAnnouncement Windows::announcement_of(const Operation& op) const {
   const OneSided& put = *op.call.one_sided;
-  if (!op.put_sequence) op.put_sequence = signals_.next_to(op.call.root);
   return {.offset = put.offset,
           .count = op.call.count,
           .window = put.window,

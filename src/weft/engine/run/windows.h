@@ -50,8 +50,8 @@ class Windows {
 
   // ---- Operations
 
-  /// An operation begins. Of a wait, signals may be there already. A put to oneself, which is announced to
-  /// nobody, takes its place among the puts now.
+  /// An operation begins. Of a wait, signals may be there already. A put takes its place among those to its
+  /// peer: a later one may be announced first, where this one is staged before, or the transport has no room.
   void began(Operation& op);
   /// Either end of a put, or a wait, has ended well.
   void ended(const Operation& op) WEFT_REQUIRES(context_lock);
@@ -60,9 +60,7 @@ class Windows {
 
   // ---- Announcements
 
-  /// That of a put whose turn it is. Now the put takes its place among those to its peer: a later one may
-  /// leave first, where the transport has had no room for this one.
-  PutAnnouncement announcement_of(Operation& op);
+  PutAnnouncement announcement_of(const Operation& op) const;
   /// One of `from` has come. The put's receiver begins in begin_noted(), outside of the transports' poll.
   void note(int from, OpNumber number, const PutAnnouncement& announcement) WEFT_REQUIRES(context_lock);
   void begin_noted() WEFT_REQUIRES(context_lock);
