@@ -43,5 +43,4 @@ export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$suppressions:print_suppression
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 # A thread that has ended may be left to the end of its process.
 export TSAN_OPTIONS=${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1:report_thread_leaks=0}
-# Ten times slower than without: a test of half a minute takes five.
-TEST_LABEL=$sanitizers "${prefix[@]}" scripts/test.sh "$build" --timeout 1200 --label-exclude unsanitized "${selected[@]}" "$@"
+TEST_LABEL=$sanitizers "${prefix[@]}" scripts/test.sh "$build" --label-exclude unsanitized "${selected[@]}" "$@"
