@@ -63,7 +63,8 @@
  * operation's rank first had to wait.
  *
  * Thread safety. Every function may be called from any thread. Operations of a communicator run in the order
- * of the calls, so threads that share a communicator must agree on that order. While a thread waits in an
+ * of the calls, so threads that share a communicator must agree on that order. So must threads that share a
+ * stream: no other thread calls on a group's streams during weftGroupEnd(). While a thread waits in an
  * operation, others may call weftCommAbort, weftCommGetAsyncError, weftGetLastError, weftCommCount,
  * weftCommUserRank, weftCommDump and weftCommGetStats. A communicator may not be used while or after it is
  * destroyed. If the library can tell, such a call returns weftInvalidComm.
@@ -666,9 +667,10 @@ WEFT_API weftResult_t weftRecv(void* recvbuff, size_t count, weftDataType_t data
 /* Opens `size` bytes at `buff` to the other ranks. A collective: all ranks call it, at the same place in
  * their order of calls, and wait for each other. Sizes may differ; with size 0, buff may be NULL. `buff` is
  * memory as collectives take it, and must stay valid until the window is deregistered. In a group,
- * weftGroupEnd sets *win. winFlags: WEFT_WIN_*. Errors: weftInvalidPointer, weftInvalidComm,
- * weftInvalidArgument (winFlags), weftUnsupported (device memory on a communicator of host memory; the
- * backend NCCL), weftSystemError, and what the collective fails with. */
+ * weftGroupEnd registers windows before it starts the other calls, and sets *win. winFlags: WEFT_WIN_*.
+ * Errors: weftInvalidPointer, weftInvalidComm, weftInvalidArgument (winFlags), weftUnsupported (device memory
+ * on a communicator of host memory; the backend NCCL), weftSystemError, and what the collective fails with.
+ */
 WEFT_API weftResult_t weftCommWindowRegister(weftComm_t comm, void* buff, size_t size, weftWindow_t* win,
                                              int winFlags);
 
@@ -685,8 +687,8 @@ WEFT_API weftResult_t weftPutSignal(const void* localbuff, size_t count, weftDat
                                     weftWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx,
                                     unsigned int flags, weftComm_t comm, weftStream_t stream);
 
-/* Signals rank `peer` that all earlier puts of this rank to it have arrived. Needs no window. `flags` is 0.
- */
+/* Signals rank `peer` that all puts to it have arrived that stand before this call in the stream, or were
+ * complete before it. Needs no window. `flags` is 0. */
 WEFT_API weftResult_t weftSignal(int peer, int sigIdx, int ctx, unsigned int flags, weftComm_t comm,
                                  weftStream_t stream);
 
