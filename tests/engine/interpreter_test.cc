@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/settings.h"
 #include "engine/run/message_kind.h"
 #include "engine/scripted_job.h"
 
@@ -518,6 +519,36 @@ TEST_F(Unreachable, WhyAPeerFailedIsBetterThanThatItWasNotReached) {
   EXPECT_EQ(receives_->end.status.code(), Code::remote_error);
   EXPECT_NE(receives_->end.status.message().find("rank 0 reports: out of cheese"), std::string::npos)
       << receives_->end.status.message();
+}
+
+// ---- Peers that are ahead
+
+// A rank that kept many early messages of one peer read none of others, not even a put that it waited for.
+TEST(Interpreter, APeerOfWhomNothingIsKeptIsHeardThoughAnotherIsFarAhead) {
+  ScriptedJob job({.nodes = {0, 1, 2}});
+  const std::vector<std::byte> payload(1 << 20);
+  transport::Envelope ahead;
+  ahead.comm = job.comm(0).id();
+  ahead.kind = static_cast<uint8_t>(MessageKind::data);
+  ahead.bytes = static_cast<uint32_t>(payload.size());
+  Inbox& inbox = job.context(0).inbox();
+  const auto takes_early = [&](int peer) {
+    const Lock lock = job.context(0).lock();
+    return inbox.takes_early(peer);
+  };
+  const auto send_ahead = [&](int64_t bytes) {
+    for (int64_t sent = 0; sent < bytes; sent += ahead.bytes) {
+      ++ahead.op;
+      job.network.forge({1, 0, ahead, payload});
+      job.network.deliver(job.network.find(1, 0));
+      (void)job.turn(0);
+    }
+  };
+  send_ahead(settings().early_bytes / 8 * 5);
+  EXPECT_FALSE(takes_early(1));
+  EXPECT_TRUE(takes_early(2)) << "it may announce a put";
+  send_ahead(settings().early_bytes / 4);
+  EXPECT_FALSE(takes_early(2)) << "what is kept is bounded";
 }
 
 // ---- Peers that are lost

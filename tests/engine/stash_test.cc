@@ -23,7 +23,9 @@ TEST(Stash, GivesAnOperationItsMessagesInOrder) {
   ASSERT_TRUE(stash.keep(1, envelope(7, 3, 3), first.data()));
   ASSERT_TRUE(stash.keep(2, envelope(7, 4), nullptr));
   ASSERT_TRUE(stash.keep(1, envelope(7, 3, 5), second.data()));
+  EXPECT_TRUE(stash.keeps_of(1) && stash.keeps_of(2) && !stash.keeps_of(0) && !stash.keeps_of(3));
   const auto taken = stash.take(7, 3, -1);
+  EXPECT_TRUE(!stash.keeps_of(1) && stash.keeps_of(2));
   ASSERT_EQ(taken.size(), 2u);
   EXPECT_EQ(taken[0].payload.size(), 3u);
   EXPECT_EQ(taken[1].payload.size(), 5u);

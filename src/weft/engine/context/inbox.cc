@@ -95,9 +95,11 @@ void Inbox::note_early_puts(Communicator& comm) {
 // A rank that kept every early message would fill its memory while the ranks that it waits for get no core.
 // So a rank that keeps many reads further ones only from peers that an operation here deals with. Two ranks
 // that send to each other thus both go on. It also reads one message each kEarlyNs until half of the budget
-// is used: a message of another communicator may be behind it.
+// is used: a message of another communicator may be behind it. A peer of whom nothing is kept may always say
+// something, until the budget is nearly used: a put that it announces begins an operation here.
 bool Inbox::takes_more_early(int peer) const {
   if (!stash_.is_half_full() && now_ns() - early_taken_ns_ > kEarlyNs) return true;
+  if (!stash_.is_nearly_full() && !stash_.keeps_of(peer)) return true;
   const std::vector<Operation*>& active = context_.operations().active();
   return std::any_of(active.begin(), active.end(), [peer](const Operation* op) {
     return op->progress.deals_with(op->comm->members().rank_of_world(peer), *op->tables);

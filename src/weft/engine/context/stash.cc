@@ -48,8 +48,9 @@ bool Stash::keep(int peer, const transport::Envelope& envelope, const void* payl
     const auto* bytes = static_cast<const std::byte*>(payload);
     message.payload.assign(bytes, bytes + envelope.bytes);
   }
+  if (static_cast<size_t>(peer) >= kept_of_.size()) kept_of_.resize(static_cast<size_t>(peer) + 1);
+  count(message, 1);
   list_of(key_of(envelope.comm, envelope.op)).push_back(std::move(message));
-  bytes_ += cost;
   return true;
 }
 
@@ -62,7 +63,7 @@ std::vector<Stash::Message> Stash::take(uint32_t comm, OpNumber number, int peer
   size_t left = 0;
   for (size_t i = 0; i < kept.size(); ++i) {
     if (peer < 0 || kept[i].peer == peer) {
-      bytes_ -= cost_of(kept[i]);
+      count(kept[i], -1);
       taken.push_back(std::move(kept[i]));
     } else {
       if (left != i) kept[left] = std::move(kept[i]);
@@ -103,7 +104,7 @@ void Stash::drop(uint32_t comm) {
       ++it;
       continue;
     }
-    for (const Message& message : it->second) bytes_ -= cost_of(message);
+    for (const Message& message : it->second) count(message, -1);
     it = messages_.erase(it);
   }
   for (auto spares = spare_payloads_.rbegin(); spares != spare_payloads_.rend(); ++spares)

@@ -43,9 +43,13 @@ class Stash {
   void drop(uint32_t comm);
 
   bool empty() const { return messages_.empty(); }
+  bool keeps_of(int peer) const {
+    return static_cast<size_t>(peer) < kept_of_.size() && kept_of_[static_cast<size_t>(peer)] > 0;
+  }
   /// Whether it holds more than caches can hold, or a good part of its budget.
   bool is_large() const { return bytes_ > std::min<uint64_t>(kLargeBytes, budget_bytes_ / 4); }
   bool is_half_full() const { return bytes_ >= budget_bytes_ / 2; }
+  bool is_nearly_full() const { return bytes_ >= budget_bytes_ / 4 * 3; }
   uint64_t bytes() const { return bytes_; }
   uint64_t budget_bytes() const { return budget_bytes_; }
 
@@ -55,6 +59,11 @@ class Stash {
   static uint64_t key_of(uint32_t comm, OpNumber number) { return uint64_t{comm} << 32 | number; }
   static uint64_t cost_of(const Message& message) { return sizeof(Message) + message.payload.size(); }
 
+  void count(const Message& message, int change) {
+    kept_of_[static_cast<size_t>(message.peer)] += static_cast<uint32_t>(change);
+    bytes_ += static_cast<uint64_t>(change) * cost_of(message);
+  }
+
   using Messages = std::unordered_map<uint64_t, std::vector<Message>>;
   std::vector<Message>& list_of(uint64_t key);
   std::vector<std::vector<std::byte>>& spares_of(size_t bytes) {
@@ -63,7 +72,8 @@ class Stash {
 
   const uint64_t budget_bytes_;
   uint64_t bytes_ = 0;
-  Messages messages_;  // by communicator and number of the operation
+  Messages messages_;              // by communicator and number of the operation
+  std::vector<uint32_t> kept_of_;  // messages, by peer
   std::vector<Messages::node_type> spare_nodes_;
   std::vector<std::vector<Message>> spare_lists_;
   // By the width of their capacity in bits. So short messages do not use up the spares of long ones, and the
