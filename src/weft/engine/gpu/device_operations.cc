@@ -51,7 +51,7 @@ int DeviceOperations::start_awaiting() {
   for (size_t i = 0; i < awaiting_.size();) {
     Operation* const op = awaiting_[i];
     const bool over = op->end.finished.load(std::memory_order_relaxed);
-    const bool on_path = op->device->on_path().path != nullptr;
+    const bool on_path = !over && op->device->on_path().path != nullptr;
     const bool behind = !over && !on_path && std::ranges::count(not_here_, op->call.cuda_stream) > 0;
     Result<bool> here = over      ? Result<bool>(true)
                         : on_path ? is_done_by_its_path(*op)
