@@ -1,6 +1,7 @@
 """Finds Weft for setup.py, or builds it from its sources."""
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def build(tree, folder):
     """Builds libweft.so of a source tree in `folder`, which takes minutes."""
     print(f"Building Weft in {folder}", flush=True)
     try:
-        subprocess.run(["cmake", "-S", tree, "-B", folder, *OPTIONS], check=True)
+        subprocess.run(["cmake", "-S", tree, "-B", folder, *OPTIONS, *shlex.split(os.environ.get("CMAKE_ARGS", ""))], check=True)
         subprocess.run(["cmake", "--build", folder, "--target", "weft", "--parallel",
                         os.environ.get("MAX_JOBS", str(os.cpu_count() or 1))], check=True)
     except (OSError, subprocess.CalledProcessError) as error:

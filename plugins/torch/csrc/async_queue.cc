@@ -139,7 +139,8 @@ void AsyncQueue::drive(uint64_t position, double seconds) {
     ended->completion = {};  // lets go of the tensors
     lock.lock();
   }
-  if (!succeeded) watch_last();
+  // A thread that completes an earlier item completes no others: the last one has a callback, or this thread.
+  if (!succeeded || (unwatched_ && unwatched_->position <= position)) watch_last();
   --driving_;
   changed_.notify_all();
 }

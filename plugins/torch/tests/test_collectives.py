@@ -1,4 +1,5 @@
 """Every collective, of every type, synchronous and asynchronous: beside what torch computes from all inputs, and gloo."""
+import datetime
 import functools
 import operator
 import time
@@ -335,6 +336,17 @@ def rank_many_works():
     assert all(tensor.item() == sum(range(size)) + each * size for each, tensor in enumerate(tensors))
 
 
+def rank_two_in_flight():
+    """A callback completes the first Work while a thread waits for the second one, which nobody completed then."""
+    for order in (1, -1):
+        for step in range(4000):
+            tensors = [torch.ones(100), torch.ones(100)]
+            works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+            for work in works[::order]:
+                work.wait(datetime.timedelta(seconds=30))
+            assert all(tensor[-1] == dist.get_world_size() for tensor in tensors), step
+
+
 def rank_own_memory():
     """Tensors of weftMemAlloc, as FSDP2 asks for them."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -393,7 +405,8 @@ def test_collective(function, asynchronous, size):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("function", [rank_scaled_sum, rank_layouts, rank_futures, rank_ends_without_wait, rank_work,
-                                      rank_many_works, rank_own_memory, rank_like_gloo, rank_objects],
+                                      rank_many_works, rank_two_in_flight, rank_own_memory, rank_like_gloo,
+                                      rank_objects],
                          ids=lambda each: each.__name__[5:])
 def test_more(function, size):
     shared(size).call(function)
