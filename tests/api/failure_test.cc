@@ -6,6 +6,7 @@
 #include <limits>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "api/processes.h"
 
@@ -326,6 +327,28 @@ TEST(Failure, ARefusalOnAFailedCommunicatorHasASentenceOfItsOwn) {
     EXPECT_NE(state, weftSuccess);
     EXPECT_EQ(sentence(me.comm), why) << "whose code was given last";
   });
+}
+
+// The commonest mistake of programs: a rank has fewer steps than the others.
+TEST(Failure, ARankThatLeavesItsNodeIsNoticedBeforeTheDeadline) {
+  for (const int ranks : {2, 3}) {
+    const auto body = [](Rank& me) {
+      float value = 1;
+      weftResult_t result = weftAllReduce(&value, &value, 1, weftFloat, weftSum, me.comm, nullptr);
+      if (result != weftSuccess) return 1;
+      if (me.rank == 1) return weftCommDestroy(std::exchange(me.comm, nullptr)) == weftSuccess ? 0 : 3;
+      result = weftAllReduce(&value, &value, 1, weftFloat, weftSum, me.comm, nullptr);
+      const std::string why = weftGetLastError(me.comm);
+      const bool named = why.find("rank 1 has gone: ") != std::string::npos;
+      if (!named) fprintf(stderr, "rank %d: %s\n", me.rank, why.c_str());
+      return result == weftRemoteError && named ? 0 : 2;
+    };
+    const auto statuses = run_processes(blocks(1, ranks), body, [](int) {
+      setenv("WEFT_STALL_CHECK_S", "0.1", 1);
+      setenv("WEFT_TIMEOUT_S", "20", 1);
+    });
+    for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << ranks << " ranks";
+  }
 }
 
 // With nothing to send or to receive an end does not wait for the other; and where the receiver of a few

@@ -158,8 +158,8 @@ class ScriptedJob {
     std::condition_variable opened_;
     bool open_ = true, waiting_ = false;
   } answers;
-  /// Ranks that answer no question.
-  std::set<int> silent;
+  /// Ranks that answer no question, and those that have left in order.
+  std::set<int> silent, left;
   /// How many inquiries there were.
   std::atomic<int> asked{0};
 
@@ -199,6 +199,7 @@ class ScriptedJob {
       job_.answers.pass();
       return reports;
     }
+    bool has_left(int rank) const override { return job_.left.contains(rank); }
     void tell_failed(uint32_t, const std::string&) override {
       const std::lock_guard guard(job_.told_mutex_);
       job_.told_.push_back(rank_);

@@ -152,6 +152,27 @@ TEST_F(VerdictOf, ARankThatDoesNotAnswerIsNamed) {
       << failure(0);
 }
 
+// Inside a node nothing but the rank's goodbye tells. The others waited until the deadline.
+TEST_F(VerdictOf, ARankThatHasLeftFailsWhoWaitsForItBeforeTheDeadline) {
+  call(0, Collective::all_reduce, 4);
+  job_.silent = job_.left = {1};
+  stall();
+  job_.look(0, now_ns() + 10'000'000'000);
+  EXPECT_EQ(job_.failure(0).code(), Code::remote_error);
+  EXPECT_NE(failure(0).find("rank 1 has gone: it has destroyed its communicator, or has ended"),
+            std::string::npos)
+      << failure(0);
+}
+
+TEST_F(VerdictOf, ARankThatHasLeftFailsNobodyWhoHasItsPart) {
+  call(0, Collective::broadcast, 4);
+  Operation* const op = call(1, Collective::broadcast, 4);
+  job_.silent = job_.left = {0};
+  job_.settle();
+  EXPECT_TRUE(op->end.finished && op->end.status.ok());
+  EXPECT_TRUE(job_.failure(1).ok()) << failure(1);
+}
+
 TEST_F(VerdictOf, ALostMessageIsNoRanksFault) {
   for (const int rank : {0, 1}) call(rank, Collective::all_reduce, 4);
   job_.network.flight().clear();

@@ -90,6 +90,8 @@ class Bootstrap {
   /// Asks ranks about an operation: one answer per rank asked, missing where none came in time.
   virtual std::vector<std::optional<OpReport>> ask(std::span<const int> ranks, uint32_t comm, uint32_t op,
                                                    Deadline deadline) = 0;
+  /// Whether a rank has left in order and said so here: to its neighbours.
+  virtual bool has_left(int rank) const = 0;
   /// Tells all ranks that an operation of `comm` failed here; blocks until its links have taken what they
   /// take at once, or for a tenth of a second.
   virtual void tell_failed(uint32_t comm, const std::string& why) = 0;

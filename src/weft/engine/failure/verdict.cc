@@ -150,6 +150,20 @@ Operation* find_operation(const Communicator& comm, const Case& c) WEFT_REQUIRES
   return nullptr;
 }
 
+// A rank that leaves in order tells its neighbours, and its connections to others end. Inside a node there
+// are none. Those who wait for it hear of it here, when it does not answer.
+void note_who_has_left(Context& context, const Case& c, const Operation& op,
+                       const std::vector<std::optional<bootstrap::OpReport>>& answers)
+    WEFT_REQUIRES(context_lock) {
+  if (!op.started && does_alone(op)) return;
+  const std::vector<int> awaited = op.progress.awaited_peers(*op.tables);
+  for (size_t i = 0; i < c.asked.size(); ++i)
+    if (!answers[i] && context.bootstrap().has_left(c.worlds[i]) &&
+        std::find(awaited.begin(), awaited.end(), c.asked[i]) != awaited.end())
+      context.failures().on_connection_lost(
+          c.worlds[i], fail(Code::remote_error, "it has destroyed its communicator, or has ended"));
+}
+
 // Runs on the thread of inquiries: asks without the lock, and concludes with it.
 void conclude(Context& context, Case c) {
   const auto answers =
@@ -177,6 +191,7 @@ void conclude(Context& context, Case c) {
                    .in(c.name),
                true);
   } else {
+    note_who_has_left(context, c, *op, answers);
     const int64_t waited = now_ns() - op->end.deadline_ns + static_cast<int64_t>(op->end.timeout_s * 1e9);
     op->health.next_check_ns = std::min(op->end.deadline_ns, now_ns() + std::min(waited, kLongestPauseNs));
   }

@@ -198,7 +198,7 @@ Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const Pl
     } else {
       op->number = call.one_sided->number ? call.one_sided->number : operations_.next_put(call.root);
       op->call.one_sided = buffers_.windows.claimed(call);
-      op->put_sequence = call.one_sided->sequence;
+      op->progress.put_sequence = call.one_sided->sequence;
     }
   } else {
     op->transfer_peer = -1;

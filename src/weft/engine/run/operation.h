@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "device/reduce.h"
@@ -57,9 +56,8 @@ struct Operation {
   uint32_t signature = 0;
   std::shared_ptr<const PlanTables> tables;  // kept in the pool: the next call is often the same
   device::Reduction reduction;
-  Record* record = nullptr;              // its place in the ring
-  std::shared_ptr<const void> buffers;   // of a call that the library makes for itself; null: the caller's
-  std::optional<uint32_t> put_sequence;  // of a put that has begun: its place among those of its sender
+  Record* record = nullptr;             // its place in the ring
+  std::shared_ptr<const void> buffers;  // of a call that the library makes for itself; null: the caller's
 
   // How it is done.
   OperationMemory memory;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "engine/run/plan_tables.h"
@@ -38,8 +39,9 @@ struct StepProgress {
   std::vector<transport::Completion> completions;  // by put
   uint32_t lanes_left = 0;
   uint32_t puts_started = 0;
-  uint32_t puts_open = 0;  // started, `done` not seen yet
-  bool may_move = true;    // false: every lane waits for a message
+  uint32_t puts_open = 0;                // started, `done` not seen yet
+  bool may_move = true;                  // false: every lane waits for a message
+  std::optional<uint32_t> put_sequence;  // of a put that has begun: its place among those of its sender
 
   /// Nothing has arrived. All that the fast path needs.
   void reset_arrivals(const PlanTables& tables);

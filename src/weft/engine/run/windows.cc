@@ -101,7 +101,7 @@ std::shared_ptr<const OneSided> Windows::claimed(const Call& call) {
 
 void Windows::began(Operation& op) {
   if (op.call.purpose == Purpose::wait) look_for_signals(op);
-  else if (!op.put_sequence) op.put_sequence = signals_.next_to(op.call.root);
+  else if (!op.progress.put_sequence) op.progress.put_sequence = signals_.next_to(op.call.root);
 }
 
 void Windows::look_for_signals(Operation& op) const {
@@ -114,7 +114,8 @@ void Windows::ended(const Operation& op) {
   const Call& call = op.call;
   if (call.purpose != Purpose::put || call.collective == plan::Collective::send) return;
   const OneSided& put = *call.one_sided;
-  if (signals_.ended(call.root, *op.put_sequence, put.signals ? std::optional(put.signal) : std::nullopt))
+  if (signals_.ended(call.root, *op.progress.put_sequence,
+                     put.signals ? std::optional(put.signal) : std::nullopt))
     tell_waiting();
 }
 
@@ -146,7 +147,7 @@ PutAnnouncement Windows::announcement_of(const Operation& op) const {
   return {.offset = put.offset,
           .count = op.call.count,
           .window = put.window,
-          .sequence = *op.put_sequence,
+          .sequence = *op.progress.put_sequence,
           .signal_index = put.signal.index,
           .signal_context = put.signal.context,
           .type = static_cast<uint32_t>(op.call.type),
