@@ -1,5 +1,8 @@
 """How programs come to Weft: without an import, instead of gloo, as the default, beside NCCL."""
 import logging
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -39,6 +42,13 @@ def test_torchrun_without_an_import(tmp_path, arguments, environment):
     assert run.returncode == 0, run.stderr
     for rank in range(2):
         assert f"rank {rank}: 4.0 weft weft" in run.stdout, run.stdout + run.stderr
+
+
+def test_a_name_that_cannot_be_replaced_is_said_with_its_variable():
+    run = subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, text=True, timeout=120,
+                         env={**os.environ, "TORCH_WEFT_REPLACE": "glo"})
+    assert run.returncode != 0
+    assert 'TORCH_WEFT_REPLACE names "glo"' in run.stderr, run.stderr
 
 
 def test_ranks_that_wait_for_a_late_one_log_nothing(tmp_path):

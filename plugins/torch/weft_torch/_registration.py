@@ -51,6 +51,8 @@ def autoload():
     """What "import torch" calls at its end. Obeys TORCH_WEFT_REPLACE and TORCH_WEFT_DEFAULT."""
     register()
     for name in filter(None, os.environ.get("TORCH_WEFT_REPLACE", "").split(",")):
+        if name != "gloo":
+            raise ValueError(f'TORCH_WEFT_REPLACE names "{name}": weft_torch can stand for gloo; set TORCH_WEFT_REPLACE=gloo, or unset it.')
         replace(name)
     for device in filter(None, os.environ.get("TORCH_WEFT_DEFAULT", "").split(",")):
         make_default(device)
