@@ -510,10 +510,11 @@ def rank_late_for_the_deadline():
 def rank_aborts():
     tensor = full(10, 1)
     dist.all_reduce(tensor)
-    dist.barrier()
     if dist.get_rank() == 1:
+        store().set("has nothing under way", "")
         store().wait(["aborted"])
         return
+    store().wait(["has nothing under way"])
     work = dist.all_reduce(tensor, async_op=True)
     dist.group.WORLD.abort()
     store().set("aborted", "")
