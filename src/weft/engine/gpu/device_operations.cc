@@ -46,19 +46,22 @@ void DeviceOperations::await_stream(Operation& op) {
 int DeviceOperations::start_awaiting() {
   int events = 0;
   // In the order of the calls, whatever a start or a failure does to the list. A stream may come to two calls
-  // of a group between the looks at them: the second one does not begin before the first.
-  not_here_.clear();
+  // of a group between the looks at them: the second one does not begin before the first. What stays in front
+  // of a call in the list has not begun.
   for (size_t i = 0; i < awaiting_.size();) {
     Operation* const op = awaiting_[i];
     const bool over = op->end.finished.load(std::memory_order_relaxed);
     const bool on_path = !over && op->device->on_path().path != nullptr;
-    const bool behind = !over && !on_path && std::ranges::count(not_here_, op->call.cuda_stream) > 0;
+    const bool behind = std::any_of(awaiting_.begin(), awaiting_.begin() + static_cast<std::ptrdiff_t>(i),
+                                    [op](const Operation* earlier) {
+                                      return earlier->call.cuda_stream == op->call.cuda_stream &&
+                                             !earlier->device->on_path().path;
+                                    });
     Result<bool> here = over      ? Result<bool>(true)
                         : on_path ? is_done_by_its_path(*op)
                         : behind  ? Result<bool>(false)
                                   : op->device->stream_is_here();
     if (here && !*here) {
-      if (!on_path) not_here_.push_back(op->call.cuda_stream);
       events += start_proxy(*op);
       ++i;
       continue;

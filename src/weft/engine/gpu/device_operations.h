@@ -58,8 +58,7 @@ class DeviceOperations {
   Context& context_;
   // Each with a reference. On a path they stay until their streams have done them.
   std::vector<Operation*> awaiting_;
-  std::vector<void*> not_here_;  // streams that had not come to an operation at this look
-  bool has_releases_ = false;    // see pending_release.h
+  bool has_releases_ = false;                                 // see pending_release.h
   std::map<int, std::unique_ptr<DeviceExecutor>> executors_;  // by device
 };
 
