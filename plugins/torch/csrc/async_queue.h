@@ -55,8 +55,8 @@ class AsyncQueue : public std::enable_shared_from_this<AsyncQueue> {
   // The same, but first drives an operation that is not watched, for `seconds` at most.
   void watch_after(uint64_t position, double seconds);
   // Drives the stream up to a position that push() returned, for `seconds` at most, and completes what has
-  // ended. What is not complete then, completes by itself: another thread completes an item in front of it,
-  // or not all has succeeded.
+  // ended. It leaves items if not all has succeeded, or if another thread is completing one of them. Weft
+  // calls back for each item that it leaves.
   void drive(uint64_t position, double seconds);
 
  private:

@@ -1,8 +1,8 @@
 // Which waits between streams a program needs. An instruction on a lane comes after what was computed and
 // after what the computing stream has waited for. So its stream waits for the computing one. The wait is left
-// out if the computing stream has had nothing new since the lane's last wait, but for the lane's own work. The computing stream waits for the
-// youngest of a lane's instructions, which stands for the older ones. It does so when another stream comes
-// after them: the lane itself is in order.
+// out if the computing stream has had nothing new since the lane's last wait, but for the lane's own work.
+// The computing stream waits for the youngest of a lane's instructions, which stands for the older ones. It
+// does so when another stream comes after them: the lane itself is in order.
 #include <algorithm>
 
 #include "program/generate.h"

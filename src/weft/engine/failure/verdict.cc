@@ -150,8 +150,9 @@ Operation* find_operation(const Communicator& comm, const Case& c) WEFT_REQUIRES
   return nullptr;
 }
 
-// A rank that leaves in order tells its neighbours, and its connections to others end. Inside a node there
-// are none. Those who wait for it hear of it here, when it does not answer.
+// A rank that leaves in order says goodbye to its neighbours, and its data connections to other nodes end.
+// Ranks of its own node have no such connection. This function reports the end of the rank to operations that
+// wait for it.
 void note_who_has_left(Context& context, const Case& c, const Operation& op,
                        const std::vector<std::optional<bootstrap::OpReport>>& answers)
     WEFT_REQUIRES(context_lock) {

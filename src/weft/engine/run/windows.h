@@ -50,8 +50,9 @@ class Windows {
 
   // ---- Operations
 
-  /// An operation begins. Of a wait, signals may be there already. A put takes its place among those to its
-  /// peer: a later one may be announced first, where this one is staged before, or the transport has no room.
+  /// An operation begins. A wait looks for signals that are there already. A put takes its place among the
+  /// puts to its peer. A later put may be announced first: if this one is staged, or the transport has no
+  /// room for it.
   void began(Operation& op);
   /// Either end of a put, or a wait, has ended well.
   void ended(const Operation& op) WEFT_REQUIRES(context_lock);
