@@ -1,4 +1,6 @@
 // AllGatherV, ReduceScatterV and AlltoAllV.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <numeric>
@@ -159,20 +161,23 @@ TEST(UnevenReductions, HaveOperatorsWithScalars) {
   });
 }
 
-/// The ranks' calls do not fit; each of them is told so, and nobody hangs.
-void expect_mismatch(const Nodes& nodes, const std::function<weftResult_t(Rank&)>& call,
-                     const char* sentence) {
-  std::atomic<int> told{0};
+/// The ranks' calls do not fit; each of them is told so, and nobody hangs. All say `sentence`, and some rank
+/// says `counts`.
+void expect_mismatch(const Nodes& nodes, const std::function<weftResult_t(Rank&)>& call, const char* sentence,
+                     const std::string& counts) {
+  std::atomic<int> told{0}, counted{0};
   run_ranks(nodes, [&](Rank& me) {
     const weftResult_t result = call(me);
     EXPECT_TRUE(result == weftMismatch || result == weftRemoteError) << result;
     const std::string why = weftGetLastError(me.comm);
     told += why.find(sentence) != std::string::npos;
+    counted += why.find(counts) != std::string::npos;
     EXPECT_NE(why.find("rank"), std::string::npos);
     WEFT_OK(weftCommAbort(me.comm));
     me.comm = nullptr;
   });
   EXPECT_EQ(told, static_cast<int>(nodes.size()));
+  EXPECT_GT(counted, 0) << "nobody said: " << counts;
 }
 
 TEST_P(Uneven, CountsThatDoNotMeetAreToldByName) {
@@ -191,7 +196,8 @@ TEST_P(Uneven, CountsThatDoNotMeetAreToldByName) {
           // A pair that fits may be through before the others know.
           return weftAllReduce(in.data(), in.data(), 1, weftInt32, weftSum, me.comm, nullptr);
         },
-        "AlltoAllV of int32");
+        "AlltoAllV of int32",
+        fmt::format("rank 0 called AlltoAllV of int32 ({} to rank 1, 10 from rank 1)", wrong));
 }
 
 TEST(UnevenMismatch, OfAnEvenCall) {
@@ -204,18 +210,18 @@ TEST(UnevenMismatch, OfAnEvenCall) {
                    ? weftAllGather(in.data(), out.data(), 5, weftInt32, me.comm, nullptr)
                    : weftAllGatherV(in.data(), out.data(), counts, nullptr, weftInt32, me.comm, nullptr);
       },
-      "AllGatherV of 10 int32");
+      "AllGatherV of 10 int32", "rank 1 called AllGatherV of 10 int32 (5, 5)");
 }
 
 TEST(UnevenMismatch, OfTheCountsOfAnAllGather) {
   expect_mismatch(
       blocks(1, 2),
       [](Rank& me) {
-        const size_t counts[] = {me.rank == 0 ? 5u : 6u, 5};
+        const size_t counts[] = {me.rank == 0 ? 5u : 6u, me.rank == 0 ? 6u : 5u};
         std::vector<int32_t> in(6), out(11);
         return weftAllGatherV(in.data(), out.data(), counts, nullptr, weftInt32, me.comm, nullptr);
       },
-      "AllGatherV of 1");
+      "AllGatherV of 11 int32", "rank 1 called AllGatherV of 11 int32 (6, 5)");
 }
 
 TEST(UnevenArguments, ThatMakeNoSenseAreRefused) {

@@ -164,7 +164,7 @@ TEST(Questions, AreAnsweredByNeighboursAndOthersAndOneself) {
     Callbacks callbacks;
     callbacks.on_question = [rank](int from, uint32_t comm, uint32_t op) {
       return OpReport{comm == 7, op + static_cast<uint32_t>(rank),
-                      fmt::format("rank {} op {} asked by {}", rank, op, from)};
+                      fmt::format("rank {} op {} asked by {}", rank, op, from), "binomial"};
     };
     ASSERT_TRUE(members[static_cast<size_t>(rank)]->start(callbacks).ok());
   }
@@ -177,7 +177,8 @@ TEST(Questions, AreAnsweredByNeighboursAndOthersAndOneself) {
       ASSERT_TRUE(answers[i].has_value()) << everybody[i];
       EXPECT_TRUE(answers[i]->known);
       EXPECT_EQ(answers[i]->last_started, 100u + static_cast<uint32_t>(everybody[i]));
-      EXPECT_EQ(answers[i]->description, fmt::format("rank {} op 100 asked by 3", everybody[i]));
+      EXPECT_EQ(answers[i]->algorithm, "binomial");
+      EXPECT_EQ(answers[i]->call, fmt::format("rank {} op 100 asked by 3", everybody[i]));
     }
   }
   const std::vector<int> asked = {5, -1, ranks, 6};
@@ -215,7 +216,7 @@ TEST(Questions, ASlowAnswerIsMissingAfterTheDeadline) {
   Callbacks callbacks;
   callbacks.on_question = [&](int, uint32_t, uint32_t) {
     while (!release) std::this_thread::sleep_for(1ms);
-    return OpReport{true, 1, "late"};
+    return OpReport{true, 1, "late", ""};
   };
   ASSERT_TRUE(members[1]->start(callbacks).ok());
   ASSERT_TRUE(members[0]->start({}).ok());

@@ -56,7 +56,7 @@ TEST_F(VerdictOf, AMessageOfAnotherCallNamesBothCalls) {
   EXPECT_EQ(
       failure(0),
       "operation 1 (AllReduce of 4 int32 (sum)) of communicator world: rank 1 called AllReduce of 5 int32 "
-      "(sum) by one_hop, rank 0 called AllReduce of 4 int32 (sum) by one_hop");
+      "(sum), rank 0 called AllReduce of 4 int32 (sum)");
   EXPECT_TRUE(op->end.finished);
   job_.conclude(1);
   EXPECT_EQ(job_.failure(1).code(), Code::mismatch);

@@ -217,5 +217,21 @@ TEST(UnevenPlan, IsAskedForByNoOtherAlgorithm) {
   }
 }
 
+TEST(UnevenCounts, AreDescribedToEachPeer) {
+  const auto blocks = [](std::vector<uint64_t> counts) {
+    return blocks_of(counts.data(), nullptr, static_cast<int>(counts.size()));
+  };
+  const Request of_0 = uneven_all_to_all(blocks({1, 2, 3}), blocks({1, 5, 6}), 4);
+  EXPECT_EQ(describe_counts(of_0, 1), " (2 to rank 1, 5 from rank 1)");
+  EXPECT_EQ(describe_counts_of_peer(of_0, 0, 1), " (5 to rank 0, 2 from rank 0)");
+  const Request gather = uneven_gather(blocks({4, 0, 7}), 4, 2);
+  EXPECT_EQ(describe_counts(gather, 1), " (4, 0, 7)");
+  EXPECT_EQ(describe_counts_of_peer(gather, 2, 1), " (4, 0, 7)");
+  EXPECT_EQ(describe_counts(uneven_reduce_scatter(blocks({4, 0, 7}), 4, 2), 1), " (4, 0, 7)");
+  EXPECT_EQ(describe_counts(uneven_gather(blocks(std::vector<uint64_t>(17, 1)), 4, 0), 1),
+            " (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, …)");
+  EXPECT_EQ(describe_counts({}, 1), "");
+}
+
 }  // namespace
 }  // namespace weft::plan

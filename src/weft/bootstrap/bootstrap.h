@@ -46,7 +46,8 @@ Status check_unique_id(const UniqueId& id);
 struct OpReport {
   bool known = false;         // false: this rank has no such communicator (any more)
   uint32_t last_started = 0;  // number of the last collective that it has called on it; 0 = none
-  std::string description;    // of the operation asked for, if started: "AllReduce count 1024 float sum"
+  std::string call;           // of the operation asked for, if started: "AllReduce of 1024 float (sum)"
+  std::string algorithm;      // that does it
 };
 
 /// What Bootstrap asks of its user; called on the bootstrap's own thread, never under its locks.

@@ -89,13 +89,15 @@ void Questions::on_frame(const std::shared_ptr<Connection>& way, const Frame& fr
                   .u64(number)
                   .u8(report.known ? 1 : 0)
                   .u32(report.last_started)
-                  .text(report.description)
+                  .text(report.call)
+                  .text(report.algorithm)
                   .take());
   } else if (frame.kind == FrameKind::answer) {
     OpReport report;
     report.known = reader.u8() != 0;
     report.last_started = reader.u32();
-    report.description = reader.text();
+    report.call = reader.text();
+    report.algorithm = reader.text();
     const auto found = pending_.find(number);
     if (found == pending_.end() || !reader.ok()) return;
     found->second.inquiry->settle(found->second.slot, std::move(report));

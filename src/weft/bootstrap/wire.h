@@ -32,7 +32,7 @@ enum class FrameKind : uint16_t {
   dead,          // rank u32, why text
   failed,        // origin u32, number u64, communicator u32, why text
   question,      // number u64, asking rank u32, communicator u32, operation u32
-  answer,        // number u64, known u8, last started u32, description text
+  answer,        // number u64, known u8, last started u32, call text, algorithm text
 };
 
 inline constexpr size_t kFrameHeaderBytes = 8;

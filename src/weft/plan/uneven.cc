@@ -9,6 +9,8 @@
 // them at once, in rank order: so strict order costs nothing.
 #include "plan/uneven.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "base/hash.h"
@@ -158,6 +160,17 @@ uint64_t total(const std::vector<Uneven::Block>& blocks) {
   return sum;
 }
 
+std::string describe_pair(const Uneven::Block& given, const Uneven::Block& taken, int peer) {
+  return fmt::format(" ({} to rank {}, {} from rank {})", given.count, peer, taken.count, peer);
+}
+
+std::string describe_all(const std::vector<Uneven::Block>& blocks) {
+  constexpr size_t most = 16;
+  std::vector<uint64_t> counts;
+  for (size_t r = 0; r < std::min(blocks.size(), most); ++r) counts.push_back(blocks[r].count);
+  return fmt::format(" ({}{})", fmt::join(counts, ", "), blocks.size() > most ? ", …" : "");
+}
+
 Request make_request(Collective collective, uint64_t count, uint32_t element_bytes, Uneven uneven) {
   Request request{.collective = collective, .count = count, .element_bytes = element_bytes};
   request.disjoint = collective == Collective::all_to_all;
@@ -238,6 +251,22 @@ Status check_uneven(const Request& of_a, int a, const Request& of_b, int b) {
     return fail(Code::mismatch, "rank {} gives {} elements to rank {}, which takes {}", a,
                 of(of_a.uneven->given, b), b, of(of_b.uneven->taken, a));
   return {};
+}
+
+std::string describe_counts(const Request& request, int peer) {
+  if (!request.uneven) return "";
+  const Uneven& uneven = *request.uneven;
+  if (request.collective == Collective::all_to_all)
+    return describe_pair(uneven.given[static_cast<size_t>(peer)], uneven.taken[static_cast<size_t>(peer)],
+                         peer);
+  return describe_all(request.collective == Collective::all_gather ? uneven.taken : uneven.given);
+}
+
+std::string describe_counts_of_peer(const Request& request, int rank, int peer) {
+  if (!request.uneven || request.collective != Collective::all_to_all) return describe_counts(request, peer);
+  const Uneven& uneven = *request.uneven;
+  return describe_pair(uneven.taken[static_cast<size_t>(peer)], uneven.given[static_cast<size_t>(peer)],
+                       rank);
 }
 
 Plan make_uneven(const Request& request, const topology::Layout& layout, const Limits& limits, int rank) {

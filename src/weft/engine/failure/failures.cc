@@ -9,6 +9,7 @@
 #include "engine/failure/verdict.h"
 #include "engine/gpu/device_run.h"
 #include "engine/run/communicator.h"
+#include "plan/uneven.h"
 
 namespace weft::engine {
 
@@ -139,15 +140,19 @@ bootstrap::OpReport Failures::on_question(int from, uint32_t comm, uint32_t numb
   const Lock lock = context_.lock();
   const Communicator* const known = context_.find_communicator(comm);
   if (!known || from < 0 || from >= context_.ranks()) return {};
-  bootstrap::OpReport report{true, known->operations().last_collective(), ""};
+  bootstrap::OpReport report;
+  report.known = true;
+  report.last_started = known->operations().last_collective();
   const int asking = known->members().rank_of_world(from);
-  const auto tell = [&](const Record& record) {
-    if (record.number == number && (!(number & kTransferBit) || record.root == asking))
-      report.description = fmt::format("{} by {}", record.describe(), record.algorithm);
+  const auto tell = [&](const Record& record, const std::string& counts) {
+    if (record.number != number || ((number & kTransferBit) && record.root != asking)) return;
+    report.call = record.describe() + counts;
+    report.algorithm = record.algorithm;
   };
-  for (const Record& record : known->recorder().snapshot()) tell(record);
-  // The recorder may have overwritten the record of an unfinished operation.
-  for (const Operation* op : known->operations().unfinished()) tell(record_of(*op));
+  for (const Record& record : known->recorder().snapshot()) tell(record, "");
+  // The recorder may have overwritten the record of an unfinished operation, and has no counts of blocks.
+  for (const Operation* op : known->operations().unfinished())
+    tell(record_of(*op), plan::describe_counts(op->tables->plan.request, asking));
   return report;
 }
 

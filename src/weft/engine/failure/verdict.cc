@@ -9,6 +9,7 @@
 #include "engine/gpu/device_run.h"
 #include "engine/gpu/node_board.h"
 #include "engine/run/communicator.h"
+#include "plan/uneven.h"
 
 namespace weft::engine {
 namespace {
@@ -28,16 +29,14 @@ struct Case {
   std::string name;         // of the operation, for the beginning of a sentence
   std::string mine;         // what it called, as peers describe theirs
   std::string expected;     // what they say if it fits
+  std::string algorithm;    // of all
+  plan::Request request;    // whose counts stand behind both
   std::vector<int> asked;   // ranks of the communicator
   std::vector<int> worlds;  // the same, as ranks of the job
   bool overdue = false;
   std::string holds_up;  // what its stream waits for, if the stream does the operation alone
   int mismatched = -1;   // rank whose message did not fit, if that is why we ask
 };
-
-std::string describe_call(const Record& record) {
-  return fmt::format("{} by {}", record.describe(), record.algorithm);
-}
 
 /// The answer of a peer that has called the same, or that is the other end of the same transfer.
 std::string expected_of(const Operation& op) {
@@ -47,7 +46,7 @@ std::string expected_of(const Operation& op) {
     record.collective = sends ? plan::Collective::recv : plan::Collective::send;
     record.root = op.comm->rank();
   }
-  return describe_call(record);
+  return record.describe();
 }
 
 /// Whether its stream does it, but for what crosses nodes.
@@ -81,8 +80,10 @@ Case open_case(Operation& op) {
   c.transfer_peer = op.transfer_peer;
   c.rank = op.comm->rank();
   c.name = describe(op);
-  c.mine = describe_call(record_of(op));
+  c.mine = record_of(op).describe();
   c.expected = expected_of(op);
+  c.algorithm = op.tables->plan.algorithm;
+  c.request = op.tables->plan.request;
   if (does_alone(op)) c.holds_up = what_holds_up(op);
   if (op.started || !does_alone(op)) c.asked = op.progress.awaited_peers(*op.tables);
   const bool collective = !(op.number & kTransferBit);
@@ -110,7 +111,7 @@ std::string who_is_missing(const Case& c, const std::vector<std::optional<bootst
                             ? fmt::format("rank {} has not started any operation", c.asked[i])
                             : fmt::format("rank {} has not arrived, its last operation is {}", c.asked[i],
                                           answer->last_started));
-    } else if ((c.number & kTransferBit) && answer->description.empty()) {
+    } else if ((c.number & kTransferBit) && answer->call.empty()) {
       missing.push_back(
           fmt::format("rank {} has not {}", c.asked[i],
                       c.number & kPutBit ? "begun to take it" : "called the matching Send or Recv"));
@@ -125,22 +126,33 @@ std::string who_is_missing(const Case& c, const std::vector<std::optional<bootst
 }
 
 /// Whether what rank `from` says it called under this number does not fit ours.
-bool is_other_call(const Case& c, int from, const std::string& theirs) {
-  if (theirs.empty()) return false;
+bool is_other_call(const Case& c, int from, const bootstrap::OpReport& theirs) {
+  if (theirs.call.empty()) return false;
   const bool did_not_fit = (c.number & kTransferBit) && from == c.mismatched;
-  return did_not_fit || theirs != c.expected;
+  // A rank whose part has ended tells no counts.
+  const bool same = theirs.call == c.expected ||
+                    theirs.call == c.expected + plan::describe_counts_of_peer(c.request, c.rank, from);
+  return did_not_fit || !same || theirs.algorithm != c.algorithm;
+}
+
+/// Which algorithm a call takes matters only if the calls are the same: it depends on the call.
+Status calls_differ(const Case& c, int from, const bootstrap::OpReport& theirs) {
+  const std::string mine = c.mine + plan::describe_counts(c.request, from);
+  if (theirs.call != mine)
+    return fail(Code::mismatch, "rank {} called {}, rank {} called {}", from, theirs.call, c.rank, mine);
+  return fail(Code::mismatch, "rank {} called {} by {}, rank {} called it by {}", from, theirs.call,
+              theirs.algorithm, c.rank, c.algorithm);
 }
 
 // A rank that called something else under this number, and what; or nobody.
 Status who_differs(const Case& c, const std::vector<std::optional<bootstrap::OpReport>>& answers) {
   for (size_t i = 0; i < c.asked.size(); ++i)
-    if (answers[i] && is_other_call(c, c.asked[i], answers[i]->description))
-      return fail(Code::mismatch, "rank {} called {}, rank {} called {}", c.asked[i], answers[i]->description,
-                  c.rank, c.mine);
+    if (answers[i] && is_other_call(c, c.asked[i], *answers[i]))
+      return calls_differ(c, c.asked[i], *answers[i]);
   if (c.mismatched < 0) return {};
   return fail(Code::mismatch,
               "rank {} called it with another operation, count, type, operator or root; rank {} called {}",
-              c.mismatched, c.rank, c.mine);
+              c.mismatched, c.rank, c.mine + plan::describe_counts(c.request, c.mismatched));
 }
 
 Operation* find_operation(const Communicator& comm, const Case& c) WEFT_REQUIRES(context_lock) {
@@ -224,7 +236,10 @@ void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t num
   c.rank = comm.rank();
   c.name = fmt::format("operation {} of communicator {}", number, comm.name());
   for (const Record& record : comm.recorder().snapshot())
-    if (record.number == number) c.mine = c.expected = describe_call(record);
+    if (record.number == number) {
+      c.mine = c.expected = record.describe();
+      c.algorithm = record.algorithm;
+    }
   c.asked = {from};
   c.worlds = {comm.members().world_rank(from)};
   c.mismatched = from;
