@@ -106,6 +106,12 @@ Operation WeftBackend::prepare_alltoall(Landing place, at::Tensor source, const 
                                         const Counts& given) {
   if (overlap(source, place.memory)) source = source.clone();
   WireType wire = wire_type(source.scalar_type());
+  if (given[rank_] != taken[rank_]) {
+    C10_THROW_ERROR(ValueError,
+                    c10::str("all_to_all gives this rank, ", rank_, ", ", given[rank_] / wire.per_element,
+                             " elements of its input and has ", taken[rank_] / wire.per_element,
+                             " elements for them in its output; they must be equal."));
+  }
   Operation made;
   locate(made, source, "The input of all_to_all");
   made.start = [=](weftComm_t comm, weftStream_t stream) {

@@ -31,10 +31,10 @@ std::chrono::milliseconds left(Clock::time_point end) {
 constexpr uint8_t kIsId = 1;
 constexpr uint8_t kIsSentence = 2;
 
-Bytes make_id() {
+Bytes make_id(int rank) {
   weftUniqueId id;
   if (weftGetUniqueId(&id) != weftSuccess) {
-    Bytes made = bytes(weftGetLastError(nullptr));
+    Bytes made = bytes(c10::str("rank ", rank, ": ", weftGetLastError(nullptr)));
     made.insert(made.begin(), kIsSentence);
     return made;
   }
@@ -55,7 +55,7 @@ weftUniqueId agree_on_id(const Membership& group, std::chrono::milliseconds time
                                                   " ranks: the store holds ranks of an earlier attempt. "
                                                   "Start with a fresh store, or another prefix.")));
   }
-  if (arrived == group.size) store.set("weft/id", make_id());
+  if (arrived == group.size) store.set("weft/id", make_id(group.rank));
   if (!store.await_key("weft/id", timeout)) {
     std::rethrow_exception(backend_error(c10::str("Only ", store.add("weft/arrived", 0), " of ", group.size,
                                                   " ranks came to the process group ", group.name, " within ",

@@ -2,6 +2,7 @@
 import datetime
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import threading
@@ -55,6 +56,9 @@ def rank_wrong_arguments():
     splits = [4] + [1] * (size - 1)
     raises(ValueError, ["split sizes of the input of", f"[{splits[0]}, 1", f"{size} numbers", "4 rows"], dist.all_to_all_single,
            torch.zeros(4), torch.zeros(4), splits, splits)
+    own = [2 if each == dist.get_rank() else 1 for each in range(size)]
+    raises(ValueError, [f"gives this rank, {dist.get_rank()}, 6 elements", "3 elements for them"], dist.all_to_all_single,
+           torch.zeros(size, 3), torch.zeros(size + 1, 3), [1] * size, own)
     raises(NotImplementedError, ["order of the calls", "give src"], dist.recv, torch.zeros(1))
     raises(ValueError, ["longer than 0"], backend.set_timeout, datetime.timedelta(0))
     dist.barrier()  # none of it has harmed the group
@@ -176,6 +180,8 @@ def rank_mismatch(kind):
         "shape": lambda: dist.all_reduce(torch.ones(5 if odd else 4)),
         "type": lambda: dist.all_reduce(torch.ones(4, dtype=torch.float32 if odd else torch.int32)),
         "call": lambda: dist.all_reduce(torch.ones(4)) if odd else dist.broadcast(torch.ones(4), 0),
+        "splits": lambda: dist.all_to_all_single(torch.ones(3), torch.ones(4 if odd else 3), [1, 1, 1],
+                                                 [2, 1, 1] if odd else [1, 1, 1]),
         "skip": lambda: [dist.all_reduce(torch.ones(count)) for count in ((6,) if odd else (4, 6))],
     }
     try:
@@ -186,7 +192,7 @@ def rank_mismatch(kind):
     return None
 
 
-@pytest.mark.parametrize("kind", ["shape", "type", "call", "skip"])
+@pytest.mark.parametrize("kind", ["shape", "type", "call", "splits", "skip"])
 def test_a_mismatch_names_the_rank_that_differs(kind):
     ranks = Ranks(3)
     try:
@@ -194,6 +200,8 @@ def test_a_mismatch_names_the_rank_that_differs(kind):
         for rank, result in enumerate(results):
             assert result is not None and "not finished" not in result, results  # not by the deadline
             assert rank == 1 or "rank 1" in result, results
+        if kind == "splits":
+            assert any("rank 1 called AlltoAllV of float (2 to rank 0, 1 from rank 0)" in each for each in results), results
     finally:
         ranks.close()
 
@@ -370,3 +378,11 @@ def test_a_program_may_end_with_an_operation_in_flight(tmp_path):
     (tmp_path / "leaves.py").write_text(LEAVES)
     run = torchrun(tmp_path / "leaves.py")
     assert run.returncode == 0 and run.stdout.count("end") == 2, run.stdout + run.stderr
+
+
+def test_a_setting_that_does_not_exist_is_told_with_its_rank(tmp_path):
+    from launch import torchrun
+    program = tmp_path / "starts.py"
+    program.write_text("import torch.distributed as dist\ndist.init_process_group('weft')\n")
+    run = torchrun(program, environment={"WEFT_ALG": "ring"})
+    assert re.search(r"DistBackendError: rank [01]: .*WEFT_ALG is no setting of Weft; the nearest is WEFT_ALGO", run.stderr), run.stderr
