@@ -4,6 +4,7 @@
     perf/torch_compare.py [-n 2] [-b 4] [-e 256M] [--asynchronous] [--rounds 3] [--json FILE] [--html FILE]
     perf/torch_compare.py --steps                  steps of a small model, too: DDP, FSDP2
     perf/torch_compare.py --steps --cluster        ranks on nodes with 500 Mbit/s each; needs root
+    perf/torch_compare.py -n 4 --steps --cluster --nodes 2     two ranks a node, and FSDP2 inside of nodes (HSDP), too
 
 Needs a Python with torch and weft_torch. For each size and collective the backends take turns in rounds, so that other
 load on the machine falls on both. A time is the mean of back-to-back calls on the slowest rank, then the median over
@@ -48,9 +49,23 @@ def calls(dist, torch, collective, size, ranks):
     }[collective]
 
 
-def model_steps(dist, torch, group, batch):
+def mesh_of_nodes(dist, group, backend, ranks, nodes):
+    """The mesh of HSDP: rows are nodes, whose ranks share one copy of the state. None: nodes of one rank, or one node."""
+    from torch.distributed.device_mesh import DeviceMesh
+    if not 1 < nodes < ranks:
+        return None
+    each = ranks // nodes
+    rows = [list(range(node * each, (node + 1) * each)) for node in range(nodes)]
+    columns = [list(column) for column in zip(*rows)]
+    across, inside = ([dist.new_group(members, backend=backend) for members in lines] for lines in (columns, rows))
+    rank = dist.get_rank(group)
+    return DeviceMesh.from_group([across[rank % each], inside[rank // each]], "cpu", mesh=rows,
+                                 mesh_dim_names=("replicate", "shard"))
+
+
+def model_steps(dist, torch, group, arguments, nodes_mesh):
     """{name: function} of one step: with DDP, with DDP but no communication, the communication alone, that of DDP's last
-    bucket, with FSDP2.
+    bucket, with FSDP2, with HSDP if there is a mesh of nodes.
 
     DDP copies gradients into buckets also where it sends nothing, so that a difference is communication alone.
     """
@@ -62,23 +77,28 @@ def model_steps(dist, torch, group, batch):
     def layers():
         return torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
 
-    inputs = torch.randn(batch, WIDTH)
-    replicated, silent = (DistributedDataParallel(layers(), process_group=group, bucket_cap_mb=1) for _ in range(2))
+    inputs = torch.randn(arguments.batch, WIDTH)
+    replicated, silent = (DistributedDataParallel(layers(), process_group=group, bucket_cap_mb=arguments.bucket_mb)
+                          for _ in range(2))
     silent.register_comm_hook(None, noop_hook)
     for _ in range(3):  # DDP makes its buckets anew after the first step, and then tells their sizes
         replicated(inputs).sum().backward()
     *_, last_bytes = replicated._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(",")
     last_bucket = torch.ones(int(last_bytes) // ELEMENT)
-    sharded = layers()
-    mesh = DeviceMesh.from_group(group, "cpu")
-    for layer in sharded:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(sharded, mesh=mesh)
+
+    def shard(mesh):
+        model = layers()
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        return lambda: model(inputs).sum().backward()
+
+    meshes = {"FSDP2": DeviceMesh.from_group(group, "cpu"), "HSDP": nodes_mesh}
     gradients = torch.ones(LAYERS * (WIDTH * WIDTH + WIDTH))
     return {"DDP": lambda: replicated(inputs).sum().backward(), "alone": lambda: silent(inputs).sum().backward(),
             "communication": lambda: dist.all_reduce(gradients, group=group),
             "last bucket": lambda: dist.all_reduce(last_bucket, group=group),
-            "FSDP2": lambda: sharded(inputs).sum().backward()}
+            **{name: shard(mesh) for name, mesh in meshes.items() if mesh is not None}}
 
 
 class Mean(typing.NamedTuple):
@@ -141,7 +161,10 @@ class Member:
     def steps(self):
         """{system: {step: µs}}, medians over rounds; "transfers" is the CPU time of a DDP step's transfers."""
         times = {name: {} for name in SYSTEMS}
-        made = {name: model_steps(self.dist, self.torch, group, self.arguments.batch) for name, group in self.groups.items()}
+        made = {}
+        for name, group in self.groups.items():
+            mesh = mesh_of_nodes(self.dist, group, SYSTEMS[name], self.arguments.ranks, self.arguments.nodes)
+            made[name] = model_steps(self.dist, self.torch, group, self.arguments, mesh)
         for _ in range(self.arguments.rounds):
             for name, functions in made.items():
                 for step, function in functions.items():
@@ -175,7 +198,7 @@ def measure(arguments, folder):
         multiprocessing.spawn(member_main, (arguments, folder), arguments.ranks)
     else:
         environment = {**os.environ, "CLUSTER": "wefttorch", "GLOO_SOCKET_IFNAME": "eth0", "WEFT_RECORDER_DIR": "none"}
-        subprocess.run([CLUSTER, "up", str(arguments.ranks), f"{RATE_BITS / 1e6:.0f}mbit"], check=True, env=environment)
+        subprocess.run([CLUSTER, "up", str(arguments.nodes), f"{RATE_BITS / 1e6:.0f}mbit"], check=True, env=environment)
         try:
             subprocess.run([CLUSTER, "run", str(arguments.ranks), sys.executable, __file__, *sys.argv[1:], "--member", folder],
                            check=True, env=environment)
@@ -195,25 +218,28 @@ def hidden_part(us):
             f"{percent['transfers']:.1f} %")
 
 
-def step_notes(steps, batch):
+def step_notes(steps, arguments):
     """Sentences about steps of the model."""
     for name, us in steps.items():
         ms = {step: f"{value / 1e3:.1f} ms" for step, value in us.items()}
-        yield (f"{name}, {LAYERS} layers of {WIDTH} × {WIDTH}, batch {batch}: a DDP step takes {ms['DDP']}, without "
+        hsdp = f", an HSDP step {ms['HSDP']}" if "HSDP" in ms else ""
+        yield (f"{name}, {LAYERS} layers of {WIDTH} × {WIDTH}, batch {arguments.batch}, buckets of "
+               f"{arguments.bucket_mb:g} MiB: a DDP step takes {ms['DDP']}, without "
                f"communication {ms['alone']}; the communication alone takes {ms['communication']}, {hidden_part(us)}. "
-               f"An FSDP2 step takes {ms['FSDP2']}.")
+               f"An FSDP2 step takes {ms['FSDP2']}{hsdp}.")
 
 
 def results(arguments, measured):
     import torch
-    scenario = f"{'cluster' if arguments.cluster else 'shm'}{arguments.ranks}"
+    each = arguments.ranks // arguments.nodes
+    scenario = f"cluster{arguments.nodes}{f'x{each}' if each > 1 else ''}" if arguments.cluster else f"shm{arguments.ranks}"
     notes = [f"Calls of torch.distributed {torch.__version__} on CPU tensors, "
              f"{'async_op=True and wait()' if arguments.asynchronous else 'synchronous'}; one thread a rank."]
     return results_of.Results({
         "version": results_of.VERSION, "created": f"{datetime.datetime.now():%Y-%m-%d %H:%M}",
         "command": shlex.join(["perf/torch_compare.py", *sys.argv[1:]]), "machine": results_of.machine(),
         "versions": {"torch": torch.__version__}, "scenarios": [scenario], "startup": [],
-        "notes": {"": notes, scenario: list(step_notes(measured["steps"], arguments.batch))},
+        "notes": {"": notes, scenario: list(step_notes(measured["steps"], arguments))},
         "launches": [{"scenario": scenario, **launch} for launch in measured["launches"]]})
 
 
@@ -231,11 +257,18 @@ def main():
     parser.add_argument("--steps", action="store_true", help="steps of a small model, too")
     parser.add_argument("--batch", type=int, default=2048,
                         help="of the model, for a rank (2048); a smaller one has more communication for its arithmetic")
-    parser.add_argument("--cluster", action="store_true", help="each rank on a node of its own, with 500 Mbit/s")
+    parser.add_argument("--bucket-mb", type=float, default=1, help="MiB of a bucket of DDP (1)")
+    parser.add_argument("--cluster", action="store_true", help="ranks on nodes with 500 Mbit/s each")
+    parser.add_argument("--nodes", type=int, help="of the cluster; must divide the ranks (as many as ranks)")
     parser.add_argument("--json", type=pathlib.Path, help="write the results to this file")
     parser.add_argument("--html", type=pathlib.Path, help="write a page with charts to this file")
     parser.add_argument("--member", help=argparse.SUPPRESS)  # folder of the run that this rank of a cluster belongs to
     arguments = parser.parse_args()
+    if arguments.nodes and not arguments.cluster:
+        parser.error("--nodes needs --cluster")
+    arguments.nodes = arguments.nodes or (arguments.ranks if arguments.cluster else 1)
+    if arguments.nodes < 1 or arguments.ranks % arguments.nodes:
+        parser.error(f"--nodes is {arguments.nodes}, must divide the {arguments.ranks} ranks")
     if arguments.member:
         member_main(int(os.environ["WEFT_RANK"]), arguments, arguments.member)
         return
