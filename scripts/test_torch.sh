@@ -3,7 +3,7 @@
 #   test_torch.sh BUILD [PYTEST ARGUMENTS ...]
 # TORCH_VERSION chooses torch's version; the CPU wheels are enough. TORCH_FRAMEWORKS lists what is installed on top of it, for
 # the examples that need it; set it to nothing for the others alone. TORCH_INSTALL_SECONDS limits the time of pip.
-# TORCH_TRIES=2 runs tests that fail a second time. Exit code 77: pip could not install torch.
+# Exit code 77: pip could not install torch.
 set -eu
 build=$1
 shift
@@ -23,12 +23,4 @@ echo "Building weft_torch for torch $version and Weft in $build/lib, and install
 TORCH_WEFT_HOME=$(realpath "$build/..") "$venv/bin/pip" install --no-build-isolation --no-deps --force-reinstall ./plugins/torch \
   > "$build/torch-plugin.log" 2>&1 || { tail -20 "$build/torch-plugin.log"; exit 1; }
 cd "$build"  # away from the sources, so that the installed package is tested
-run() { "$venv/bin/python" -m pytest -q -o cache_dir="$venv/pytest-cache" "$@" "$OLDPWD/plugins/torch/tests"; }
-code=0
-run "$@" || code=$?
-if [ $code -eq 1 ] && [ "${TORCH_TRIES:-1}" -gt 1 ]; then
-  echo "A second try of the tests that failed:"
-  code=0
-  run --last-failed "$@" || code=$?
-fi
-exit $code
+exec "$venv/bin/python" -m pytest -q -o cache_dir="$venv/pytest-cache" "$@" "$OLDPWD/plugins/torch/tests"
