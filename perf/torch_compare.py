@@ -65,7 +65,7 @@ def mesh_of_nodes(dist, group, backend, ranks, nodes):
 
 def model_steps(dist, torch, group, arguments, nodes_mesh):
     """{name: function} of one step: with DDP, with DDP but no communication, the communication alone, that of DDP's last
-    bucket, with FSDP2, with HSDP if there is a mesh of nodes.
+    bucket, with FSDP2, with HSDP if there is a mesh of nodes; these two also with weft_torch.overlap().
 
     DDP copies gradients into buckets also where it sends nothing, so that a difference is communication alone.
     """
@@ -73,6 +73,7 @@ def model_steps(dist, torch, group, arguments, nodes_mesh):
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
+    from weft_torch import overlap
 
     def layers():
         return torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
@@ -86,19 +87,25 @@ def model_steps(dist, torch, group, arguments, nodes_mesh):
     *_, last_bytes = replicated._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(",")
     last_bucket = torch.ones(int(last_bytes) // ELEMENT)
 
-    def shard(mesh):
+    def shard(mesh, change=lambda model: model):
         model = layers()
         for layer in model:
             fully_shard(layer, mesh=mesh)
-        fully_shard(model, mesh=mesh)
-        return lambda: model(inputs).sum().backward()
+        change(fully_shard(model, mesh=mesh))
+
+        def step():
+            model.zero_grad()
+            model(inputs).sum().backward()
+        return step
 
     meshes = {"FSDP2": DeviceMesh.from_group(group, "cpu"), "HSDP": nodes_mesh}
+    made = {name: mesh for name, mesh in meshes.items() if mesh is not None}
     gradients = torch.ones(LAYERS * (WIDTH * WIDTH + WIDTH))
     return {"DDP": lambda: replicated(inputs).sum().backward(), "alone": lambda: silent(inputs).sum().backward(),
             "communication": lambda: dist.all_reduce(gradients, group=group),
             "last bucket": lambda: dist.all_reduce(last_bucket, group=group),
-            **{name: shard(mesh) for name, mesh in meshes.items() if mesh is not None}}
+            **{name: shard(mesh) for name, mesh in made.items()},
+            **{f"{name} overlapped": shard(mesh, overlap) for name, mesh in made.items()}}
 
 
 class Mean(typing.NamedTuple):
@@ -222,11 +229,12 @@ def step_notes(steps, arguments):
     """Sentences about steps of the model."""
     for name, us in steps.items():
         ms = {step: f"{value / 1e3:.1f} ms" for step, value in us.items()}
-        hsdp = f", an HSDP step {ms['HSDP']}" if "HSDP" in ms else ""
+        sharded = "; ".join(f"of {kind} {ms[kind]}, with overlap() {ms[f'{kind} overlapped']}"
+                            for kind in ("FSDP2", "HSDP") if kind in ms)
         yield (f"{name}, {LAYERS} layers of {WIDTH} × {WIDTH}, batch {arguments.batch}, buckets of "
                f"{arguments.bucket_mb:g} MiB: a DDP step takes {ms['DDP']}, without "
                f"communication {ms['alone']}; the communication alone takes {ms['communication']}, {hidden_part(us)}. "
-               f"An FSDP2 step takes {ms['FSDP2']}{hsdp}.")
+               f"A step {sharded}.")
 
 
 def results(arguments, measured):

@@ -4,6 +4,7 @@
 
 Ranks of a partition group share one copy of parameters, gradients and optimizer state; groups replicate it. This is
 what MiCS does. `--shards` is the size of a partition group; the number of ranks (the default) is plain FSDP.
+weft_torch.overlap() lets communication run while the model computes; without it, the program imports nothing of Weft.
 """
 import argparse
 
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from weft_torch import overlap
 
 
 def main():
@@ -25,7 +27,7 @@ def main():
     model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.GELU()) for _ in range(4)])
     for block in model:
         fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    overlap(fully_shard(model, mesh=mesh))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
     torch.manual_seed(1 + dist.get_rank())

@@ -11,5 +11,12 @@ if importlib.util.find_spec("torch") is None:
 
 from ._registration import auto, autoload, make_default, register, replace  # noqa: E402
 
-__all__ = ["auto", "autoload", "make_default", "register", "replace"]
+__all__ = ["auto", "autoload", "make_default", "overlap", "register", "replace"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name):
+    if name == "overlap":  # it needs torch, which may be importing this package
+        from ._overlap import overlap
+        return overlap
+    raise AttributeError(f"module 'weft_torch' has no attribute '{name}'")
