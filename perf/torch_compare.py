@@ -204,7 +204,7 @@ def measure(arguments, folder):
         import torch.multiprocessing as multiprocessing
         multiprocessing.spawn(member_main, (arguments, folder), arguments.ranks)
     else:
-        environment = {**os.environ, "CLUSTER": "wefttorch", "GLOO_SOCKET_IFNAME": "eth0", "WEFT_RECORDER_DIR": "none"}
+        environment = {"CLUSTER": "wefttorch", **os.environ, "GLOO_SOCKET_IFNAME": "eth0", "WEFT_RECORDER_DIR": "none"}
         subprocess.run([CLUSTER, "up", str(arguments.nodes), f"{RATE_BITS / 1e6:.0f}mbit"], check=True, env=environment)
         try:
             subprocess.run([CLUSTER, "run", str(arguments.ranks), sys.executable, __file__, *sys.argv[1:], "--member", folder],

@@ -20,8 +20,13 @@ def main():
     parser.add_argument("--shards", type=int, default=0, help="ranks that share one copy; 0: all")
     arguments = parser.parse_args()
     dist.init_process_group("weft")
-    shards = arguments.shards or dist.get_world_size()
-    mesh = init_device_mesh("cpu", (dist.get_world_size() // shards, shards), mesh_dim_names=("replicate", "shard"))
+    ranks = dist.get_world_size()
+    shards = arguments.shards or ranks
+    if ranks % shards:
+        parser.error(f"--shards is {shards}, must divide the {ranks} ranks")
+    mesh = init_device_mesh("cpu", (ranks // shards, shards), mesh_dim_names=("replicate", "shard"))
+    if shards == ranks:
+        mesh = mesh["shard"]  # no replicas
 
     torch.manual_seed(0)  # the same model on every rank
     model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.GELU()) for _ in range(4)])

@@ -258,7 +258,7 @@ def rank_other_orders():
 
 
 def rank_wrong_models():
-    with pytest.raises(ValueError, match="call fully_shard"):
+    with pytest.raises(ValueError, match="Call fully_shard"):
         overlap(torch.nn.Linear(2, 2))
 
 

@@ -71,6 +71,14 @@ def test_replace_and_make_default_refuse_what_they_do_not_know():
         weft_torch.make_default("xpu")
 
 
+@pytest.mark.parametrize("name, value", [("TORCH_WEFT_REPLACE", "glo"), ("TORCH_WEFT_DEFAULT", "gpu")])
+def test_a_wrong_variable_is_named(monkeypatch, name, value):
+    import weft_torch
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f'{name} names "{value}": .*set {name}='):
+        weft_torch.autoload()
+
+
 def test_an_extension_for_another_torch_says_what_to_type(monkeypatch):
     from weft_torch import _built_for, _extension
     monkeypatch.setattr(_built_for, "TORCH", "2.6.0")

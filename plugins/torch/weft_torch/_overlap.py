@@ -26,7 +26,7 @@ def overlap(model):
     """
     sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
     if not sharded:
-        raise ValueError("overlap() was given a model without FSDP2's modules; call fully_shard() on its layers first.")
+        raise ValueError("overlap() was given a model without FSDP2's modules. Call fully_shard() on its layers first. DDP needs no overlap().")
     groups = {module: group for module in sharded if (group := _parameter_group(module)) is not None}
     unfinished = _Unfinished()
     for module, group in groups.items():

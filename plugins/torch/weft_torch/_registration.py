@@ -55,6 +55,9 @@ def autoload():
             raise ValueError(f'TORCH_WEFT_REPLACE names "{name}": weft_torch can stand for gloo; set TORCH_WEFT_REPLACE=gloo, or unset it.')
         replace(name)
     for device in filter(None, os.environ.get("TORCH_WEFT_DEFAULT", "").split(",")):
+        if device not in _devices():
+            raise ValueError(f'TORCH_WEFT_DEFAULT names "{device}": weft_torch takes tensors of {" and ".join(_devices())} '
+                             "here; set TORCH_WEFT_DEFAULT=cpu, or unset it.")
         make_default(device)
 
 
