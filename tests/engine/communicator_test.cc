@@ -52,6 +52,16 @@ TEST(Communicator, IsTheSameWhateverAddressARankHasForTheRoot) {
 }
 
 // Rank 1's shrink ends its split after its part was sent, so that the split is done on rank 0 alone.
+// The counts that an answer has are those of the rank that asks.
+TEST(Communicator, DoesNotAnswerARankThatIsNoneOfItsOwn) {
+  run_ranks({"a", "a", "a"}, [&](Communicator& comm) {
+    const auto child = split(comm, comm.rank() == 2 ? 1 : 0, 0, {}).take();
+    if (comm.rank() != 0) return;
+    EXPECT_TRUE(comm.context().failures().on_question(1, child->id(), 1).known);
+    EXPECT_FALSE(comm.context().failures().on_question(2, child->id(), 1).known);
+  });
+}
+
 TEST(Communicator, ShrinksToTheSameOnesAfterASplitThatFailedOnSomeRanks) {
   std::latch sent(2);
   run_ranks({"a", "a"}, [&](Communicator& comm) {

@@ -144,15 +144,15 @@ bootstrap::OpReport Failures::on_question(int from, uint32_t comm, uint32_t numb
   report.known = true;
   report.last_started = known->operations().last_collective();
   const int asking = known->members().rank_of_world(from);
-  const auto tell = [&](const Record& record, const std::string& counts) {
+  if (asking < 0) return {};
+  const auto tell = [&](const Record& record, const plan::Request& request) {
     if (record.number != number || ((number & kTransferBit) && record.root != asking)) return;
-    report.call = record.describe() + counts;
+    report.call = record.describe() + plan::describe_counts(request, asking);
     report.algorithm = record.algorithm;
   };
-  for (const Record& record : known->recorder().snapshot()) tell(record, "");
+  for (const Record& record : known->recorder().snapshot()) tell(record, {});
   // The recorder may have overwritten the record of an unfinished operation, and has no counts of blocks.
-  for (const Operation* op : known->operations().unfinished())
-    tell(record_of(*op), plan::describe_counts(op->tables->plan.request, asking));
+  for (const Operation* op : known->operations().unfinished()) tell(record_of(*op), op->tables->plan.request);
   return report;
 }
 
