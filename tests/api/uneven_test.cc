@@ -161,8 +161,8 @@ TEST(UnevenReductions, HaveOperatorsWithScalars) {
   });
 }
 
-/// The ranks' calls do not fit; each of them is told so, and nobody hangs. All say `sentence`, and some rank
-/// says `counts`.
+/// The ranks' calls do not fit. Each rank's call fails with an error that has `sentence`, and nobody hangs.
+/// Some rank's error has `counts`.
 void expect_mismatch(const Nodes& nodes, const std::function<weftResult_t(Rank&)>& call, const char* sentence,
                      const std::string& counts) {
   std::atomic<int> told{0}, counted{0};

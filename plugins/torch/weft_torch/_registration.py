@@ -47,6 +47,11 @@ def register(accelerator=None):
         dist.Backend.register_backend("weft", _create, extended_api=True, devices=_devices())
 
 
+def _check_device(device, said, remedy):
+    if device not in _devices():
+        raise ValueError(f'{said}: weft_torch takes tensors of {" and ".join(_devices())} here; {remedy}.')
+
+
 def autoload():
     """What "import torch" calls at its end. Obeys TORCH_WEFT_REPLACE and TORCH_WEFT_DEFAULT."""
     register()
@@ -55,9 +60,7 @@ def autoload():
             raise ValueError(f'TORCH_WEFT_REPLACE names "{name}": weft_torch can stand for gloo; set TORCH_WEFT_REPLACE=gloo, or unset it.')
         replace(name)
     for device in filter(None, os.environ.get("TORCH_WEFT_DEFAULT", "").split(",")):
-        if device not in _devices():
-            raise ValueError(f'TORCH_WEFT_DEFAULT names "{device}": weft_torch takes tensors of {" and ".join(_devices())} '
-                             "here; set TORCH_WEFT_DEFAULT=cpu, or unset it.")
+        _check_device(device, f'TORCH_WEFT_DEFAULT names "{device}"', "set TORCH_WEFT_DEFAULT=cpu, or unset it")
         make_default(device)
 
 
@@ -75,9 +78,7 @@ def _let_streams_wait():
 def make_default(device="cpu"):
     """Groups for which the program names no backend use Weft for tensors of `device`."""
     register()
-    if device not in _devices():
-        raise ValueError(f'make_default("{device}"): weft_torch takes tensors of {" and ".join(_devices())} here; say '
-                         'make_default("cpu").')
+    _check_device(device, f'make_default("{device}")', 'say make_default("cpu")')
     if device == "cuda":
         _let_streams_wait()
     import torch.distributed as dist

@@ -51,9 +51,9 @@ SharedBlock shared_block(const Request& request, Space space, int peer);
 /// Whether the requests of two ranks, or of all ranks, are of one collective. The reason when they are not.
 Status check_uneven(const Request& of_a, int a, const Request& of_b, int b);
 
-/// The counts of a rank's call that `peer` has to agree with, as they stand behind the call's name:
-/// " (2 to rank 3, 1 from rank 3)" of an AlltoAll, " (4, 0, 7)" of others, in the order of ranks, 16 at most.
-/// "" of an even call.
+/// The counts of a rank's call that `peer` has to agree with; the text stands behind the call's name. An
+/// AlltoAll has " (2 to rank 3, 1 from rank 3)". Other uneven calls have " (4, 0, 7)": the first 16 ranks'.
+/// An even call has "".
 std::string describe_counts(const Request& request, int peer);
 /// How `peer` describes its counts to `rank` if they agree with this request of `rank`.
 std::string describe_counts_of_peer(const Request& request, int rank, int peer);

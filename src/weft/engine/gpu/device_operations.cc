@@ -46,8 +46,8 @@ void DeviceOperations::await_stream(Operation& op) {
 int DeviceOperations::start_awaiting() {
   int events = 0;
   // In the order of the calls, whatever a start or a failure does to the list. A stream may come to two calls
-  // of a group between the looks at them: the second one does not begin before the first. What stays in front
-  // of a call in the list has not begun.
+  // of a group between the looks at them: the second one does not begin before the first. An earlier call
+  // that is still in the list has not begun.
   for (size_t i = 0; i < awaiting_.size();) {
     Operation* const op = awaiting_[i];
     const bool over = op->end.finished.load(std::memory_order_relaxed);

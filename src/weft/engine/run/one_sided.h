@@ -34,7 +34,7 @@ struct OneSided {
   uint64_t offset = 0;  // in the receiver's part of it, bytes
   bool signals = false;
   SignalName signal;
-  // Of a put's receiver. The announcement gives both.
+  // The receiver of a put learns both from the announcement.
   uint32_t number = 0;               // of the operation
   std::optional<uint32_t> sequence;  // among the puts of its sender
   // Of a wait.
