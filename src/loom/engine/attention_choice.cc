@@ -1,6 +1,8 @@
 // Looking at the job, and agreeing.
 #include "engine/attention_choice.h"
 
+#include <algorithm>
+
 #include "device/cuda/attentions.h"
 
 namespace loom::engine {
@@ -27,17 +29,19 @@ Status check_attention_of(const model::ModelSpec& spec) {
   return {};
 }
 
-/// Where ranks have several versions, none is taken.
+/// Where ranks have several versions, none is taken. All ranks name the same two, whichever of them is heard.
 Status same_library(const Groups& groups, const Status& own) {
   int64_t version = 0;
   if (own.ok()) version = static_cast<int64_t>((*cuda::cudnn())->get_version());
   const Result<std::vector<int64_t>> all = groups.gather(version);
   LOOM_TRY(all.status());
-  for (size_t rank = 0; own.ok() && rank < all->size(); ++rank)
-    if ((*all)[rank] != 0 && (*all)[rank] != version)
-      return fail(Code::unsupported, "rank {} has cuDNN {}, rank {} has {}: start all ranks with one version",
-                  groups.rank(), version, rank, (*all)[rank]);
-  return own;
+  if (!own.ok()) return own;
+  const auto loaded = [](int64_t of) { return of != 0; };
+  const auto first = std::ranges::find_if(*all, loaded);
+  const auto other = std::find_if(first, all->end(), [&](int64_t of) { return loaded(of) && of != *first; });
+  if (other == all->end()) return {};
+  return fail(Code::unsupported, "rank {} has cuDNN {}, rank {} has {}: start all ranks with one version",
+              first - all->begin(), *first, other - all->begin(), *other);
 }
 
 }  // namespace
