@@ -92,6 +92,7 @@ TEST(Settings, AnUnknownNameIsRefusedWithTheNearest) {
   EXPECT_TRUE(mentions(refusal("WEFT_TIMOUT_S=1"), {"WEFT_TIMOUT_S ", "nearest is WEFT_TIMEOUT_S "}));
   EXPECT_TRUE(mentions(refusal("WEFT_SLICE=1"), {"nearest is WEFT_SLICE_BYTES "}));
   EXPECT_TRUE(mentions(refusal("WEFT_LOGFILE=x"), {"nearest is WEFT_LOG_FILE "}));
+  EXPECT_TRUE(mentions(refusal("WEFT_PROJECT=x"), {"WEFT_PROJECT is no setting", "begin with WEFT_"}));
 }
 
 TEST(Settings, AnEmptyValueIsNone) {

@@ -424,7 +424,9 @@ Status unknown_setting(std::string_view name) {
   constexpr size_t kPrefix = sizeof "WEFT_" - 1;
   const std::string_view nearest = nearest_name(name, known, (name.size() - kPrefix) / 2);
   if (nearest.empty())
-    return fail(Code::invalid_setting, "{} is no setting of Weft (weft_info lists all)", name);
+    return fail(Code::invalid_setting,
+                "{} is no setting of Weft (weft_info lists all); let no name of yours begin with WEFT_",
+                name);
   return fail(Code::invalid_setting, "{} is no setting of Weft; the nearest is {} (weft_info lists all)",
               name, nearest);
 }
