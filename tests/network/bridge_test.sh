@@ -22,7 +22,7 @@ for node in 0 1; do
   for interface in port0 bridge0; do ip -n "$CLUSTER-$node" link set "$interface" up; done
 done
 
-timeout 60 "$cluster" run 2 "$bin/all_reduce_perf" -T 20 -b 1K -e 16K -f 2 -n 2000 -w 1 > "$log" 2>&1 &
+timeout 240 "$cluster" run 2 "$bin/all_reduce_perf" -T 20 -b 1K -e 4K -f 2 -n 1000 -w 1 > "$log" 2>&1 &
 run=$!
 for ((attempt = 0; attempt < 300; attempt++)); do
   grep -qE "^ +1024 " "$log" && break # the ranks are connected
