@@ -96,16 +96,17 @@ class LOOM_API Training {
   /// invalid_data (of the dataset).
   Result<StepRecord> step();
   /// Makes all remaining steps, with the evaluations and checkpoints that the config asks for. Calls `tell`,
-  /// if any, after each step, and `stop`, if any, once a step on each rank. If `stop` returns true on a rank,
-  /// all ranks end after the same step, with a checkpoint and without an evaluation. Errors also: disk_full,
-  /// system_error.
+  /// if any, after each step. Calls `stop`, if any, on each rank once a step, and once a batch of an
+  /// evaluation. If `stop` returns true on a rank, all ranks end after the same step, with a checkpoint and
+  /// without an evaluation. Errors also: disk_full, system_error.
   Status run(const std::function<void(const StepRecord&)>& tell = {}, const std::function<bool()>& stop = {});
   /// run(), then save_model() after the last step. Then calls end() of each observer, even after a failure.
   /// Errors also: what end() returns on any rank.
   Status complete(const std::function<bool()>& stop = {});
   /// Whether run() has ended early, because `stop` returned true on a rank.
   bool stopped() const;
-  /// Mean loss over run.evaluation_steps batches of the validation split; nothing if there is no split.
+  /// Mean loss over the validation split, or over its first run.evaluation_steps batches; nothing if there is
+  /// no split.
   Result<std::optional<double>> validate();
   /// Writes a checkpoint into run.out/checkpoints, unless this object has saved that step or begun with it.
   /// Errors also: not_finite, if weights or moments are not finite; nothing is written then.

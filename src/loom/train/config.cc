@@ -276,6 +276,7 @@ Status check(const Config& c) {
   LOOM_TRY(within("optimizer.beta1", c.optimizer.beta1, 0, 0.999999));
   LOOM_TRY(within("optimizer.beta2", c.optimizer.beta2, 0, 0.9999999));
   LOOM_TRY(within("optimizer.epsilon", c.optimizer.epsilon, 1e-30, 1));
+  if (c.run.out.empty()) return fail(Code::invalid_argument, "run.out is empty, must name a folder");
   LOOM_TRY(within("run.steps", static_cast<double>(c.run.steps), 1, 4e9));
   LOOM_TRY(within("run.evaluate_every", static_cast<double>(c.run.evaluate_every), 0, 4e9));
   LOOM_TRY(within("run.evaluation_steps", static_cast<double>(c.run.evaluation_steps), 1, kMany));

@@ -43,7 +43,10 @@ Result<Data> open_data(const Config& config) {
   Result<Source> validation = objective.open({folder, text::Split::validation, *data.tokenizer, options});
   if (validation.ok()) data.validation = validation.take();
   else if (validation.status().code() != Code::not_found)  // a dataset without a validation split
-    return validation.status().in("the validation split");
+    return fail(validation.status().code(),
+                "the validation split: {}; a shorter data.sequence_length may do, or tokenize with a larger "
+                "--validation, or with none (--validation 0)",
+                validation.status().message());
   if (!objective.predicts_classes) return data;
   const auto examples = text::ExampleDataset::open(folder, text::Split::train);
   LOOM_TRY(examples.status());

@@ -310,7 +310,8 @@ Status Trainer::begin_anew() {
   LOOM_TRY(file.status());
   if (!start_.other_classes.empty()) notes_.push_back(start_.other_classes);
   for (const std::string& note : file->notes) notes_.push_back(note);
-  return engine_->load_model(file->tensors);
+  LOOM_TRY(engine_->load_model(file->tensors));
+  return engine_->check_state().in(config_.model.from);
 }
 
 Status Trainer::go_on(const StoredState& state) {
@@ -343,7 +344,7 @@ Status Trainer::go_on(const StoredState& state) {
   return {};
 }
 
-Status Trainer::read_batch(const text::BatchSource& batches, int64_t step) {
+Status Trainer::read_batch(const text::BatchSource& batches, int64_t step, int64_t counted) {
   const program::Job& job = engine_->job();
   // Of a batch that is not prescaled each tensor rank reads its part; the ranks exchange them in the step.
   const int readers = job.prescaled_batch ? 1 : job.tensor_degree;
@@ -353,18 +354,22 @@ Status Trainer::read_batch(const text::BatchSource& batches, int64_t step) {
     return all.subspan(static_cast<size_t>(first * job.tokens), static_cast<size_t>(count * job.tokens));
   };
   for (int m = 0; m < job.microbatches; ++m) {
-    const int64_t number = program::microbatch_number(job, groups_->group(), groups_->member(), m);
-    const Status read = batches.read(static_cast<uint64_t>(step), {number * job.batch + first, count},
-                                     part(engine_->tokens(m)), part(engine_->targets(m)));
+    const int64_t begin =
+        program::microbatch_number(job, groups_->group(), groups_->member(), m) * job.batch + first;
+    const std::span<int32_t> targets = part(engine_->targets(m));
+    const Status read =
+        batches.read(static_cast<uint64_t>(step), {begin, count}, part(engine_->tokens(m)), targets);
     if (!read.ok()) groups_->abort(read);  // the others would wait for this rank in the step
     LOOM_TRY(read);
+    const int64_t kept = std::clamp<int64_t>(counted - begin, 0, count);
+    std::ranges::fill(targets.subspan(static_cast<size_t>(kept * job.tokens)), -1);
   }
   return {};
 }
 
 Result<StepRecord> Trainer::step() {
   const auto begin = Clock::now();
-  LOOM_TRY(read_batch(*data_.train, progress_.next_step));
+  LOOM_TRY(read_batch(*data_.train, progress_.next_step, config_.data.global_batch));
   const double data_seconds = seconds_since(begin);
   engine::StepSettings settings =
       settings_of_step(config_, loss_scaler_, progress_.next_step, progress_.moments_begin);
@@ -431,25 +436,35 @@ Status Trainer::gather_trace() {
   return {};
 }
 
+/// Of a set that batches do not divide the last one has rows over, whose targets do not count.
 Result<std::optional<double>> Trainer::validate() {
   if (!data_.validation) return std::optional<double>();
-  const int64_t batches =
-      std::clamp<int64_t>(static_cast<int64_t>(data_.validation->windows()) / config_.data.global_batch, 1,
-                          config_.run.evaluation_steps);
+  const auto all = static_cast<int64_t>(data_.validation->windows());
+  const int64_t batch = config_.data.global_batch;
+  const int64_t batches = std::min((all - 1) / batch + 1, config_.run.evaluation_steps);
+  const int64_t sequences = std::min(all, batches * batch);
   double sum = 0;
   int64_t right = 0;
   for (int64_t step = 0; step < batches; ++step) {
-    LOOM_TRY(read_batch(*data_.validation, step));
+    LOOM_TRY(read_batch(*data_.validation, step, all - step * batch));
     const Result<double> loss = engine_->evaluate();
     LOOM_TRY(loss.status());
-    sum += *loss;
+    sum += *loss * static_cast<double>(batch);
     right += engine_->right();
+    LOOM_TRY(ask_for_stop());
+    if (asked_) return std::optional<double>();
   }
   if (spec_.objective().metric == model::Metric::accuracy)
-    findings_.validation_accuracy =
-        static_cast<double>(right) / static_cast<double>(batches * config_.data.global_batch);
+    findings_.validation_accuracy = static_cast<double>(right) / static_cast<double>(sequences);
   LOOM_TRY(memory_.look(Moment::evaluation, *groups_));
-  return std::optional<double>(sum / static_cast<double>(batches));
+  return std::optional<double>(sum / static_cast<double>(sequences));
+}
+
+Status Trainer::ask_for_stop() {
+  const Result<int64_t> asked = groups_->most(stop_ && stop_() ? 1 : 0);
+  LOOM_TRY(asked.status());
+  asked_ = *asked != 0;
+  return {};
 }
 
 /// What a checkpoint's manifest has beside files and layouts of the state.
@@ -507,34 +522,48 @@ Status Trainer::run(const std::function<void(const StepRecord&)>& tell, const st
     return progress_.next_step == config_.run.steps || (every > 0 && progress_.next_step % every == 0);
   };
   const int64_t traced = config_.run.trace_step > 0 ? config_.run.trace_step : config_.run.steps;
-  stopped_ = false;
-  while (!is_over() && !stopped_) {
+  asked_ = false;
+  while (!is_over() && !asked_) {
     Result<StepRecord> record = step();
     LOOM_TRY(record.status());
-    stopped_ = last_.stop && !is_over();
-    // A run that is stopped has little time, which the checkpoint needs.
-    if (!stopped_ && due(config_.run.evaluate_every)) {
-      const Result<std::optional<double>> loss = validate();
-      LOOM_TRY(loss.status());
-      record->validation_loss = *loss;
-      record->validation_accuracy = findings_.validation_accuracy;
-    }
+    asked_ = last_.stop;
+    if (due(config_.run.evaluate_every)) LOOM_TRY(validate_after(*record));
     record->seconds_left = pace_.seconds_left(*record, config_.run.steps);
     record->memory_bytes = std::max(record->memory_bytes, memory_.most_bytes());
     tell(*record);
-    // The checkpoint last: who goes on from it does nothing of its step again.
+    // A run that is stopped has little time, which the checkpoint needs.
+    if (asked_) LOOM_TRY(save_checkpoint());
     const int64_t models = config_.run.save_model_every;
-    if (models > 0 && progress_.next_step % models == 0) LOOM_TRY(save_model_of_step());
-    if (stopped_ || due(config_.run.checkpoint_every)) LOOM_TRY(save_checkpoint());
+    if (models > 0 && progress_.next_step % models == 0) {
+      LOOM_TRY(save_model_of_step());
+      if (!asked_) LOOM_TRY(ask_for_stop());
+    }
+    // Otherwise last: who goes on from it does nothing of its step again.
+    if (asked_ || due(config_.run.checkpoint_every)) LOOM_TRY(save_checkpoint());
     // With the memory that all of these were seen to take.
     if (config_.run.trace_ranks > 0 && progress_.next_step == traced && devices_.gpu < 0)
       LOOM_TRY(gather_trace());
   }
   stop_ = {};
-  if (stopped_)
+  if (stopped())
     notes_.push_back(fmt::format(
         "stopped after step {} of {}, as it was asked to: the same run.out goes on from its checkpoint",
         progress_.next_step, config_.run.steps));
+  return {};
+}
+
+/// A run that is asked to stop leaves it out.
+Status Trainer::validate_after(StepRecord& record) {
+  if (!data_.validation) return {};
+  if (!asked_) {
+    const Result<std::optional<double>> loss = validate();
+    LOOM_TRY(loss.status());
+    record.validation_loss = *loss;
+    if (*loss) record.validation_accuracy = findings_.validation_accuracy;
+  }
+  if (asked_)
+    notes_.push_back(fmt::format("the validation after step {} is left out: the run was asked to stop",
+                                 progress_.next_step));
   return {};
 }
 

@@ -59,7 +59,7 @@ class Trainer {
   /// Whether no step is left to be made.
   bool is_over() const { return progress_.next_step >= config_.run.steps; }
   /// Whether run() has ended early, since a rank was asked to stop.
-  bool stopped() const { return stopped_; }
+  bool stopped() const { return asked_ && !is_over(); }
   /// What the machine can do; nothing where it was not measured.
   const std::optional<program::Machine>& machine() const { return findings_.machine; }
   /// Steps take their batches from what `wrap` makes of the source that they had.
@@ -74,10 +74,12 @@ class Trainer {
   /// One step, and nothing else.
   Result<StepRecord> step();
   /// Trains to the last step, with evaluations and checkpoints on the way; `tell` is called after each step.
-  /// `stop`, if any, is asked once a step: when it says yes on any rank, all end after that step, with a
-  /// checkpoint. Errors: not_finite, communication_error, disk_full ….
+  /// `stop`, if any, is asked once a step, and once a batch of an evaluation: when it says yes on any rank,
+  /// all end after that step, with a checkpoint and without its evaluation. Errors: not_finite,
+  /// communication_error, disk_full ….
   Status run(const std::function<void(const StepRecord&)>& tell, const std::function<bool()>& stop = {});
-  /// Mean loss over run.evaluation_steps batches of the validation split, or nothing where there is none.
+  /// Mean loss over the validation split, or over its first run.evaluation_steps batches; nothing where there
+  /// is none.
   Result<std::optional<double>> validate();
   /// Of the last validation of a classifier: the part of the texts whose likeliest class was the right one.
   const std::optional<double>& validation_accuracy() const { return findings_.validation_accuracy; }
@@ -107,7 +109,11 @@ class Trainer {
   Result<std::optional<StoredState>> state_to_begin_with();
   format::Json manifest() const;
   Status save_model_in(const std::string& folder);
-  Status read_batch(const text::BatchSource& batches, int64_t step);
+  /// Of the global batch the first `counted` sequences have targets.
+  Status read_batch(const text::BatchSource& batches, int64_t step, int64_t counted);
+  Status validate_after(StepRecord& record);
+  /// A collective.
+  Status ask_for_stop();
   /// Of the step that was done last.
   Status gather_trace();
 
@@ -151,7 +157,7 @@ class Trainer {
   std::vector<std::string> notes_;
   engine::StepResult last_;
   std::function<bool()> stop_;
-  bool stopped_ = false;
+  bool asked_ = false;  // some rank, to end the run
   Pace pace_;
 };
 

@@ -71,18 +71,19 @@ TEST_F(FamilyRuns, ClassificationsLearn) {
 }
 
 TEST_F(FamilyRuns, ValidationTellsHowManyTextsAreRight) {
-  config_.data.global_batch = 4;
   config_.run.evaluation_steps = 100;  // all of the 20 texts, once
   struct Layout {
     int ranks, shard, stages, tensor;
+    int64_t batch;  // which divides them, or does not, or is larger
   };
   for (const char* family : {"bert", "gptj"}) {
     make_examples(config_.data.folder, std::string(family) == "gptj" ? "bytes" : pieces_);
     config_.model.family = family;
-    for (const auto& [ranks, shard, stages, tensor] :
-         {Layout{1, 1, 1, 1}, {2, 2, 1, 1}, {2, 1, 2, 1}, {2, 1, 1, 2}, {4, 1, 2, 2}}) {
+    for (const auto& [ranks, shard, stages, tensor, batch] :
+         {Layout{1, 1, 1, 1, 8}, {2, 2, 1, 1, 32}, {2, 1, 2, 1, 4}, {2, 1, 1, 2, 24}, {4, 1, 2, 2, 8}}) {
       SCOPED_TRACE(fmt::format("{} on {} ranks, {} stages, {} tensor ranks", family, ranks, stages, tensor));
       train::Config config = config_;
+      config.data.global_batch = batch;
       config.parallel.strict = false;
       config.parallel.sharded_data_parallel_degree = shard;
       config.parallel.pipeline_degree = stages;
@@ -99,6 +100,7 @@ TEST_F(FamilyRuns, ValidationTellsHowManyTextsAreRight) {
       LOOM_ASSERT_OK(evaluation);
       ASSERT_EQ(evaluation->texts, 20);
       EXPECT_NEAR(*records.at(3).validation_accuracy * 20, static_cast<double>(evaluation->right), 1e-9);
+      EXPECT_NEAR(*records.at(3).validation_loss, evaluation->loss, 1e-4);
     }
   }
 }

@@ -169,6 +169,13 @@ TEST_F(Trained, ACheckpointOfAnyLayoutBecomesAWholeModel) {
   const auto without = train::export_model(out + "/checkpoints/step-00000010", folder_ / "without");
   LOOM_ASSERT_OK(without);
   EXPECT_FALSE(without->tokenizer);
+  // Of an earlier export the same tokenizer stays, and another one goes.
+  const auto again = train::export_model(out + "/checkpoints/step-00000010", folder_ / "exported-4");
+  LOOM_ASSERT_OK(again);
+  EXPECT_TRUE(again->tokenizer);
+  put_file(folder_ / "without/vocab.txt", "[UNK]\n[PAD]\n");
+  LOOM_ASSERT_OK(train::export_model(out + "/checkpoints/step-00000010", folder_ / "without"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "without/vocab.txt"));
   EXPECT_TRUE(fails_with(train::export_model(out, folder_ / "none"), Code::not_found,
                          "its newest checkpoint is " + out + "/checkpoints/step-00000010"));
 }
@@ -272,12 +279,62 @@ TEST_F(Trained, ARankThatIsAskedToStopStopsAllAfterTheSameStep) {
         [&] { return ++asked == 3 && !first; }));
     EXPECT_TRUE((*trainer)->stopped());
     EXPECT_EQ((*trainer)->next_step(), 3);
-    ASSERT_EQ((*trainer)->notes().size(), 1u);
-    EXPECT_NE((*trainer)->notes()[0].find("stopped after step 3 of 10"), std::string::npos);
+    ASSERT_EQ((*trainer)->notes().size(), 2u);
+    EXPECT_NE((*trainer)->notes()[0].find("the validation after step 3 is left out"), std::string::npos);
+    EXPECT_NE((*trainer)->notes()[1].find("stopped after step 3 of 10"), std::string::npos);
   });
   EXPECT_TRUE(std::filesystem::exists(folder_ / "stopped/checkpoints/step-00000003/manifest.json"));
   losses.merge(run(config_, 2, 2));
   EXPECT_EQ(losses, whole);
+}
+
+/// A launcher kills ranks a few seconds after it has asked them to stop.
+TEST_F(Trained, ARankThatIsAskedToStopDuringAnEvaluationOrASaveStopsAll) {
+  config_.parallel.sharded_data_parallel_degree = 2;
+  config_.data.global_batch = 2;
+  config_.run.evaluation_steps = 1000;
+  struct When {
+    const char* name;
+    int64_t evaluate_every, save_model_every;
+    int asked;  // when the answer is yes: in steps, then in an evaluation's batches or after a save
+    size_t notes;
+  };
+  for (const When& when : {When{"evaluation", 3, 0, 5, 2}, When{"save", 0, 3, 4, 1}}) {
+    SCOPED_TRACE(when.name);
+    config_.run.out = folder_ / when.name;
+    config_.run.evaluate_every = when.evaluate_every, config_.run.save_model_every = when.save_model_every;
+    on_ranks(2, 1, [&](weftComm_t world) {
+      Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config_, world);
+      LOOM_ASSERT_OK(trainer);
+      const bool first = (*trainer)->groups().rank() == 0;
+      int asked = 0;
+      LOOM_ASSERT_OK((*trainer)->run(
+          [&](const train::StepRecord& record) { EXPECT_FALSE(record.validation_loss.has_value()); },
+          [&] { return ++asked >= when.asked && !first; }));
+      EXPECT_EQ(asked, when.asked) << "there is no time for more";
+      EXPECT_TRUE((*trainer)->stopped());
+      EXPECT_EQ((*trainer)->next_step(), 3);
+      ASSERT_EQ((*trainer)->notes().size(), when.notes);
+      if (when.notes > 1) {
+        EXPECT_NE((*trainer)->notes()[0].find("the validation after step 3 is left out"), std::string::npos);
+      }
+      EXPECT_NE((*trainer)->notes().back().find("stopped after step 3 of 10"), std::string::npos);
+    });
+    EXPECT_TRUE(is_file(config_.run.out + "/checkpoints/step-00000003/manifest.json"));
+  }
+}
+
+TEST_F(Trained, WeightsThatAreNotFiniteAreNoBeginning) {
+  config_.run.steps = 1;
+  run(config_, 1, 1);
+  config_.model = {};
+  config_.model.from = folder_ / "out/model";
+  config_.run.out = folder_ / "tuned";
+  const std::string file = config_.model.from + "/model.safetensors";
+  std::string bytes = get_file(file);
+  std::fill(bytes.end() - 4, bytes.end(), '\xff');
+  put_file(file, bytes);
+  EXPECT_TRUE(fails_with(train::Trainer::create(config_, nullptr), Code::not_finite, config_.model.from));
 }
 
 TEST_F(Trained, LinesHaveEveryField) {
