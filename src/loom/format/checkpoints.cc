@@ -148,26 +148,20 @@ Status Checkpoints::commit(uint64_t step, const Json& content, const std::vector
   if (!content.is_object())
     return fail(Code::invalid_argument, "a manifest is an object, not {}", content.dump());
   const std::string folder = step_folder(step);
-  const Result<std::vector<std::string>> names = list_folder(folder);
-  if (!names.ok()) return names.status();
-  if (names->empty()) return fail(Code::invalid_argument, "{} is empty, there is nothing to commit", folder);
-  for (const std::string& file : files)
-    if (!std::binary_search(names->begin(), names->end(), file))
-      return fail(Code::not_found,
-                  "{} lacks {}, which a rank has written: it must be a folder that all nodes share", folder,
-                  file);
+  if (files.empty())
+    return fail(Code::invalid_argument, "{} gets no file, there is nothing to commit", folder);
   Json manifest;
   manifest["format"] = kFormat;
   manifest["version"] = kVersion;
   manifest["step"] = step;
-  for (const std::string& name : *names) {
-    if (name.ends_with(".tmp") || !is_file(join_path(folder, name))) {
-      return fail(Code::invalid_argument,
-                  "{} of {} is no finished file, all must be when a checkpoint is committed", name, folder);
-    }
-    const Result<uint64_t> size = file_size(join_path(folder, name));
-    if (!size.ok()) return size.status();
-    manifest["files"][name] = *size;
+  for (const std::string& file : files) {
+    const Result<uint64_t> size = file_size(join_path(folder, file));
+    if (size.status().code() == Code::not_found)
+      return fail(Code::not_found,
+                  "{} lacks {}, which a rank has written: it must be a folder that all nodes share", folder,
+                  file);
+    LOOM_TRY(size.status());
+    manifest["files"][file] = *size;
   }
   for (const auto& [key, value] : content.items()) {
     if (!manifest.contains(key)) {

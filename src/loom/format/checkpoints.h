@@ -1,8 +1,8 @@
 // Checkpoints: a folder of training checkpoints, and which of them are complete.
 //
 //   ROOT/step-00000100/…             what ranks wrote
-//   ROOT/step-00000100/manifest.json written last: the mark of a complete checkpoint. It lists every file
-//   with its size, and, where who writes them knows them, hashes
+//   ROOT/step-00000100/manifest.json written last: the mark of a complete checkpoint. It lists the files
+//   with their sizes, and, where who writes them knows them, hashes
 //
 // All ranks of a job write one checkpoint in four moves, with a barrier between them:
 //   1. one rank: begin(step)         makes an empty folder; what an interrupted write had left there goes
@@ -47,11 +47,11 @@ class Checkpoints {
   /// Errors: system_error, disk_full; invalid_argument when a complete checkpoint of this step is the only
   /// one there, since an interrupted write would then leave none.
   Status begin(uint64_t step);
-  /// Writes the manifest: `content` (an object), "step", and every file of the folder with its size. `files`
-  /// must be among them: those of a rank that sees another folder of this name are not. Waits until all of it
-  /// is on the disk. Errors: invalid_argument when there are no files; not_found for one of `files`;
-  /// disk_full, system_error.
-  Status commit(uint64_t step, const Json& content, const std::vector<std::string>& files = {});
+  /// Writes the manifest: `content` (an object), "step", and `files` with their sizes. What else is in the
+  /// folder is none of the checkpoint's. Waits until all of it is on the disk. Errors: invalid_argument when
+  /// there are no files; not_found for one that is not there, as those of a rank that sees another folder of
+  /// this name; disk_full, system_error.
+  Status commit(uint64_t step, const Json& content, const std::vector<std::string>& files);
   /// Removes complete checkpoints but the `keep` newest, and incomplete ones older than the newest complete
   /// one. What cannot be read, or is of another version, stays.
   Status prune();
