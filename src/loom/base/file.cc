@@ -98,6 +98,18 @@ Status AtomicFile::commit() {
   return sync_folder(folder_of(path_));
 }
 
+std::string_view final_name(std::string_view name) {
+  constexpr std::string_view kEnd = ".tmp", kDigits = "0123456789";
+  if (!name.ends_with(kEnd)) return name;
+  std::string_view rest = name.substr(0, name.size() - kEnd.size());
+  for (const char before : {'-', '.'}) {
+    const size_t at = rest.find_last_not_of(kDigits);
+    if (at == std::string_view::npos || at + 1 == rest.size() || rest[at] != before) return name;
+    rest = rest.substr(0, at);
+  }
+  return rest;
+}
+
 Result<std::string> read_file(const std::string& path, uint64_t limit) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return fail_errno(errno, fmt::format("cannot open {}", path));

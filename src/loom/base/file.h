@@ -47,6 +47,9 @@ class AtomicFile {
   uint64_t end_ = 0;
 };
 
+/// FILE of a name that an AtomicFile has until it is committed; any other name as it is.
+std::string_view final_name(std::string_view name);
+
 /// The content of a file of at most `limit` bytes. Errors: not_found, system_error, invalid_data (larger).
 Result<std::string> read_file(const std::string& path, uint64_t limit = uint64_t{1} << 30);
 /// A hash of a file's content, which is read in pieces. Errors: not_found, system_error.

@@ -35,7 +35,7 @@ std::vector<std::vector<TensorSpec>> fill_files(std::span<const TensorSpec> tens
 }
 
 /// model-00001-of-00002.safetensors, as ModelWriter and Hugging Face name them.
-bool is_model_file(const std::string& name) {
+bool is_model_file(std::string_view name) {
   return name == kOneFile || (name.starts_with("model-") && name.ends_with(".safetensors"));
 }
 
@@ -170,7 +170,7 @@ Status ModelWriter::remove_other_layouts() const {
   }
   for (const std::string& name : *names) {
     const bool ours = std::find(file_names_.begin(), file_names_.end(), name) != file_names_.end();
-    if (ours || !is_model_file(name)) continue;
+    if (ours || !is_model_file(final_name(name))) continue;  // killed writers leave such, too
     if (::unlink(join_path(folder_, name).c_str()) != 0 && errno != ENOENT) {
       return fail_errno(errno, fmt::format("cannot remove the old {} of {}", name, folder_));
     }

@@ -193,7 +193,8 @@ Status remove_dataset(const std::string& folder) {
   std::vector<std::string> ours = {kDatasetFile};
   for (const std::string& name : *names) {
     const bool split = name.starts_with("train") || name.starts_with("validation");
-    if (split && (name.ends_with(".tokens") || name.ends_with(".examples"))) ours.push_back(name);
+    const std::string_view final = final_name(name);  // killed writers leave others
+    if (split && (final.ends_with(".tokens") || final.ends_with(".examples"))) ours.push_back(name);
   }
   for (const std::string& name : ours) {
     if (::unlink(join_path(folder, name).c_str()) != 0 && errno != ENOENT) {

@@ -216,6 +216,14 @@ TEST_F(Models, OneFileOrSeveralReplaceEachOther) {
   EXPECT_EQ(folder_.entries(), 1u);
 }
 
+TEST_F(Models, WhatAKilledWriterHasLeftGoes) {
+  testing::put_file(folder_ / "model.safetensors.4711-2.tmp", "x");
+  testing::put_file(folder_ / "model-00001-of-00002.safetensors.4711-3.tmp", "x");
+  LOOM_ASSERT_OK(write(ModelWriter::kMostBytesAFile, 1));
+  expect(1, 1);
+  EXPECT_EQ(folder_.entries(), 1u);
+}
+
 TEST_F(Models, AnIndexIsNotTrusted) {
   LOOM_ASSERT_OK(write(80, 2));
   const std::string index = folder_ / "model.safetensors.index.json";

@@ -156,6 +156,17 @@ TEST_F(TokenizeFiles, WhatIsNoTextIsRefused) {
   EXPECT_FALSE(std::filesystem::exists(tokens_));
 }
 
+TEST_F(TokenizeFiles, WhatAKilledOneHasLeftGoes) {
+  std::filesystem::create_directories(tokens_);
+  put_file(tokens_ + "/train-00000.tokens.4711-1.tmp", "x");
+  put_file(tokens_ + "/train.notes.tmp", "of somebody else");
+  TokenizeOptions options;
+  options.validation_fraction = 0;
+  LOOM_ASSERT_OK(tokenize_files({text_file("good", "one\ntwo\n")}, tokens_, bytes_, options));
+  EXPECT_FALSE(is_file(tokens_ + "/train-00000.tokens.4711-1.tmp"));
+  EXPECT_TRUE(is_file(tokens_ + "/train.notes.tmp"));
+}
+
 TEST_F(TokenizeFiles, MistakesAreTold) {
   const std::string good = text_file("good", "one\ntwo\nthree\nfour\n");
   TokenizeOptions options;
