@@ -130,7 +130,7 @@ Status StepEnd<T>::find_mean_loss(StepProgress& step) {
   return fail(
       Code::not_finite,
       "step {}: the loss is {} and the gradient norm {}; a smaller learning rate or clip_norm may help",
-      step.settings->step, result.loss, result.gradient_norm);
+      step.settings->step + 1, result.loss, result.gradient_norm);
 }
 
 /// `all` has `count` values of each rank of one copy of the model: stage by stage, tensor rank by tensor

@@ -219,10 +219,11 @@ Result<BpeModel> model_of(const SortedJson& json, const FilesBeside& beside) {
   if (model_json->value("type", SortedJson("BPE")) != "BPE") {
     return fail(Code::unsupported, "the model is {}, must be BPE", quote((*model_json)["type"]));
   }
-  LOOM_TRY(check_unset(
-      *model_json,
-      {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"},
-      "the model"));
+  LOOM_TRY(check_unset(*model_json,
+                       {"continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"},
+                       "the model"));
+  if (model_json->value("dropout", SortedJson()) != 0)
+    LOOM_TRY(check_unset(*model_json, {"dropout"}, "the model"));
   BpeModel model;
   LOOM_TRY(read_pipeline(json, model));
   LOOM_TRY(beside.check_same("add_prefix_space", model.add_prefix_space));

@@ -76,7 +76,8 @@ Status LossScaler::give_up(int64_t step, double loss) const {
       "step {}: {} with a loss scale of {} (loss_scale.{}), in the last {} steps, all skipped; "
       "parallel.precision \"bf16\", which has the range of fp32, or a smaller optimizer.learning_rate{} "
       "may help",
-      step, what, scale_, key, in_a_row_, std::isfinite(loss) ? fmt::format(" or loss_scale.{}", key) : "");
+      step + 1, what, scale_, key, in_a_row_,
+      std::isfinite(loss) ? fmt::format(" or loss_scale.{}", key) : "");
 }
 
 format::Json LossScaler::to_json() const {

@@ -170,7 +170,7 @@ TEST(Training, ANaNEndsItWithASentenceAndChangesNothing) {
     fill_batch(**engine, *groups, 0);
     LOOM_ASSERT_OK((*engine)->step(settings));
     settings.step = 1;
-    EXPECT_TRUE(fails_with((*engine)->step(settings), Code::not_finite, "step 1: the loss is"));
+    EXPECT_TRUE(fails_with((*engine)->step(settings), Code::not_finite, "step 2: the loss is"));
   });
 }
 

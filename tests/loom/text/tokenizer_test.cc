@@ -166,6 +166,7 @@ TEST(BpeFiles, SettingsThatLoomDoesNotHaveAreRefused) {
       fails_with(changed("/model/byte_fallback", true), Code::unsupported, "\"byte_fallback\": true"));
   EXPECT_TRUE(fails_with(changed("/model/ignore_merges", true), Code::unsupported, "\"ignore_merges\""));
   EXPECT_TRUE(fails_with(changed("/model/dropout", 0.1), Code::unsupported, "\"dropout\": 0.1"));
+  LOOM_ASSERT_OK(changed("/model/dropout", 0.0));
   EXPECT_TRUE(
       fails_with(changed("/model/end_of_word_suffix", "</w>"), Code::unsupported, "\"end_of_word_suffix\""));
   EXPECT_TRUE(fails_with(changed("/normalizer", {{"type", "NFKC"}}), Code::unsupported,

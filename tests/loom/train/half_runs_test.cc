@@ -98,7 +98,7 @@ TEST_F(HalfRuns, EndlessOverflowEndsOnAllRanksWithWhatWouldWork) {
     EXPECT_EQ(steps, 2);
     EXPECT_TRUE(
         fails_with(ended, Code::not_finite,
-                   "step 2: gradients overflow fp16 with a loss scale of 1073741824 "
+                   "step 3: gradients overflow fp16 with a loss scale of 1073741824 "
                    "(loss_scale.minimum), in the last 3 steps, all skipped; parallel.precision \"bf16\""));
   });
 }

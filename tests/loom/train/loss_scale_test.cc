@@ -69,7 +69,7 @@ TEST(LossScaler, EndsAtTheMinimumWithWhatWouldWork) {
   const Status ended = scaler.update(41, kLoss, true);
   EXPECT_TRUE(
       fails_with(ended, Code::not_finite,
-                 "step 41: gradients overflow fp16 with a loss scale of 1 (loss_scale.minimum), in the "
+                 "step 42: gradients overflow fp16 with a loss scale of 1 (loss_scale.minimum), in the "
                  "last 4 steps, all skipped"));
   EXPECT_TRUE(fails_with(ended, Code::not_finite, "\"bf16\", which has the range of fp32"));
   EXPECT_TRUE(fails_with(ended, Code::not_finite, "a smaller optimizer.learning_rate or loss_scale.minimum"));
@@ -78,7 +78,7 @@ TEST(LossScaler, EndsAtTheMinimumWithWhatWouldWork) {
 TEST(LossScaler, SaysWhenTheLossItselfIsNotFinite) {
   LossScaler scaler({.initial = 1}, true);
   EXPECT_TRUE(fails_with(scaler.update(7, INFINITY, true), Code::not_finite,
-                         "step 7: activations overflow fp16 (the loss is inf)"));
+                         "step 8: activations overflow fp16 (the loss is inf)"));
 }
 
 TEST(LossScaler, AStaticScaleStaysAndEndsAfterManyInARow) {
