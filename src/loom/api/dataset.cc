@@ -1,13 +1,17 @@
 // Text files to datasets.
 #include "loom/dataset.h"
 
+#include <filesystem>
+
 #include "base/check.h"
 #include "text/bigram.h"
 #include "text/bpe_trainer.h"
 #include "text/examples.h"
+#include "text/replace_tokenizer.h"
 #include "text/tokenize_files.h"
 #include "text/tokenizer.h"
 #include "train/classes.h"
+#include "train/folders.h"
 
 namespace loom {
 namespace {
@@ -69,12 +73,27 @@ Result<DatasetSummary> make_examples(const std::vector<text::ExampleFile>& files
   return summary;
 }
 
+/// Before anything of the folder is replaced or removed.
+Status check_place(const std::vector<std::string>& files, const std::string& folder) {
+  LOOM_TRY(train::expect_place_for(train::Made::dataset, folder));
+  for (const std::filesystem::path path : files) {
+    std::error_code none;
+    const std::filesystem::path beside = path.has_parent_path() ? path.parent_path() : ".";
+    if (text::is_tokenizer_file(path.filename().string()) &&
+        std::filesystem::equivalent(beside, folder, none))
+      return fail(Code::invalid_argument,
+                  "{} would be replaced by the dataset's tokenizer: name another folder", path.string());
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<DatasetSummary> make_dataset(const std::vector<std::string>& files, const std::string& folder,
                                     const DatasetOptions& options) {
   LOOM_TRY(not_negative("train_vocabulary", options.train_vocabulary));
   LOOM_TRY(not_negative("threads", options.threads));
+  LOOM_TRY(check_place(files, folder));
   Result<std::shared_ptr<const text::Tokenizer>> tokenizer = std::shared_ptr<const text::Tokenizer>();
   if (options.train_vocabulary == 0) tokenizer = text::open_tokenizer(options.tokenizer);
   LOOM_TRY(tokenizer.status());  // before a pipe is waited for

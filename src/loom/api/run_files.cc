@@ -16,9 +16,10 @@ class RunFiles final : public Observer {
     const train::Trainer& trainer = run.trainer();
     const std::string& out = trainer.config().run.out;
     LOOM_TRY(make_folders(out));
-    LOOM_TRY(format::write_json(join_path(out, "config.json"), train::to_json(trainer.config())));
+    // The log first: beside one, a config.json is a run's, and no other.
     Result<train::RunLog> log = train::RunLog::open(join_path(out, "log.jsonl"), run.next_step());
     LOOM_TRY(log.status());
+    LOOM_TRY(format::write_json(join_path(out, "config.json"), train::to_json(trainer.config())));
     records_ = log->earlier();
     log_.emplace(log.take());
     return {};

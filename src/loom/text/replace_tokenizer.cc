@@ -17,19 +17,28 @@ constexpr std::array kFiles = {
     "loom-tokenizer.json",   "tokenizer.json",          "vocab.json",       "merges.txt", "vocab.txt",
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"};
 
+/// All but `names`.
+Status remove_others(const std::vector<std::string>& names, const std::string& folder) {
+  for (const char* other : kFiles) {
+    if (std::find(names.begin(), names.end(), other) != names.end()) continue;
+    if (::unlink(join_path(folder, other).c_str()) != 0 && errno != ENOENT)
+      return fail_errno(errno, fmt::format("cannot remove the old {} of {}", other, folder));
+  }
+  return sync_folder(folder);
+}
+
 Status move_files(const std::vector<std::string>& names, const std::string& from, const std::string& to) {
   for (const std::string& name : names)
     if (std::rename(join_path(from, name).c_str(), join_path(to, name).c_str()) != 0)
       return fail_errno(errno, fmt::format("cannot move {} to {}", join_path(from, name), to));
-  for (const char* other : kFiles) {
-    if (std::find(names.begin(), names.end(), other) != names.end()) continue;
-    if (::unlink(join_path(to, other).c_str()) != 0 && errno != ENOENT)
-      return fail_errno(errno, fmt::format("cannot remove the old {} of {}", other, to));
-  }
-  return sync_folder(to);
+  return remove_others(names, to);
 }
 
 }  // namespace
+
+bool is_tokenizer_file(std::string_view name) { return std::ranges::find(kFiles, name) != kFiles.end(); }
+
+Status remove_tokenizer(const std::string& folder) { return remove_others({}, folder); }
 
 Status replace_tokenizer(const Tokenizer& tokenizer, const std::string& folder) {
   const std::string beside = join_path(folder, fmt::format("tokenizer.{}.tmp", ::getpid()));

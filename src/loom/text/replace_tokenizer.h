@@ -13,4 +13,10 @@ namespace loom::text {
 /// leaves the folder without one. Errors: as Tokenizer::save().
 Status replace_tokenizer(const Tokenizer& tokenizer, const std::string& folder);
 
+/// Afterwards there is none. Errors: system_error.
+Status remove_tokenizer(const std::string& folder);
+
+/// Whether replace_tokenizer() replaces or removes files of that name.
+bool is_tokenizer_file(std::string_view name);
+
 }  // namespace loom::text

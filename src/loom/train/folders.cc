@@ -27,8 +27,8 @@ bool has_key(const std::string& folder, const char* key) {
 Kind folder_kind(const std::string& path) {
   if (is_file(path)) return Kind::file;
   if (!is_folder(path)) return Kind::nothing;
-  if (has_key(path, "model_type")) return Kind::model;
   if (is_file(join_path(path, "manifest.json"))) return Kind::checkpoint;
+  if (has_key(path, "model_type")) return Kind::model;
   if (is_file(join_path(path, "dataset.json"))) return Kind::dataset;
   // A config alone makes no run: users have their own where they work.
   const bool ran = is_file(join_path(path, "log.jsonl")) && has_key(path, "run");
@@ -133,6 +133,33 @@ Status expect(const std::string& path, Wanted wanted) {
     return fail(Code::not_found, "{} is a file: {}", path, meant_beside(path, wanted));
   const std::string wrong = misuse(path, kind, wanted);
   return wrong.empty() ? Status() : fail(Code::not_found, "{}", wrong);
+}
+
+Status expect_place_for(Made made, const std::string& path) {
+  const Kind kind = folder_kind(path);
+  const bool has_config = is_file(join_path(path, "config.json"));
+  const auto refuse = [&](const char* what) {
+    return fail(Code::invalid_argument, "{} {} would replace: name another folder", path, what);
+  };
+  switch (made) {
+    case Made::run:
+      if (kind == Kind::model) return refuse("is a model, whose config.json a run");
+      if (kind != Kind::run && has_config) return refuse("has a config.json of no run, which a run");
+      return {};
+    case Made::model:
+      if (kind == Kind::dataset) return refuse("is a dataset, whose tokenizer that of a model");
+      if (kind == Kind::run) return refuse("is the folder of a run, whose config.json that of a model");
+      if (kind == Kind::checkpoint)
+        return fail(Code::invalid_argument,
+                    "{} is a checkpoint, and cannot be a model, too: name another folder", path);
+      if (kind != Kind::model && has_config)
+        return refuse("has a config.json of no model, which that of a model");
+      return {};
+    case Made::dataset:
+      if (kind == Kind::model) return refuse("is a model, whose tokenizer that of a dataset");
+      return {};
+  }
+  return {};
 }
 
 }  // namespace loom::train

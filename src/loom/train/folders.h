@@ -22,4 +22,10 @@ enum class Wanted {
 /// reads it says what is missing. Errors: not_found.
 Status expect(const std::string& path, Wanted wanted);
 
+enum class Made { run, model, dataset };
+
+/// Fails when files of what is made in `path` would replace those of something else, such as the config.json
+/// of a model or a user's own. Errors: invalid_argument.
+Status expect_place_for(Made made, const std::string& path);
+
 }  // namespace loom::train

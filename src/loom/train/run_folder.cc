@@ -1,6 +1,7 @@
 #include "train/run_folder.h"
 
 #include "base/file.h"
+#include "train/folders.h"
 
 namespace loom::train {
 namespace {
@@ -14,6 +15,7 @@ Result<RunFolder> RunFolder::open(const Config::Run& run, const engine::Groups& 
   std::optional<FolderLock> lock;
   const auto take_lock = [&]() -> Status {
     if (groups.rank() != 0) return {};
+    LOOM_TRY(expect_place_for(Made::run, run.out).in("run.out"));
     LOOM_TRY(make_folders(run.out));
     Result<FolderLock> taken = FolderLock::take(run.out);
     LOOM_TRY(taken.status().in("run.out"));

@@ -19,20 +19,27 @@ Result<format::Json> object_of(const format::Json& manifest, const char* key) {
   return manifest[key];
 }
 
-/// The tokenizer of the dataset that the run trained on, where that is still in its place; else nullptr.
+/// The tokenizer of the dataset that the run trained on, where that is still in its place, or the same one in
+/// `folder`; else nullptr, and another one that is there goes.
 Result<std::shared_ptr<const text::Tokenizer>> put_tokenizer(const format::Json& manifest,
                                                              const std::string& folder) {
   const Result<format::Json> section = object_of(manifest, "config");
   LOOM_TRY(section.status());
   const Result<Config> config = stored_config(*section);
   LOOM_TRY(config.status());
+  const auto is_of_run = [&](const text::Tokenizer& tokenizer) {
+    return !manifest.contains("tokenizer") || manifest["tokenizer"] == text::tokenizer_key(tokenizer);
+  };
   auto tokenizer = text::open_tokenizer(config->data.folder);
-  if (tokenizer.status().code() == Code::not_found) return std::shared_ptr<const text::Tokenizer>();
-  LOOM_TRY(tokenizer.status());
-  if (manifest.contains("tokenizer") && manifest["tokenizer"] != text::tokenizer_key(**tokenizer))
-    return std::shared_ptr<const text::Tokenizer>();
-  LOOM_TRY(text::replace_tokenizer(**tokenizer, folder));
-  return tokenizer;
+  if (tokenizer.status().code() != Code::not_found) LOOM_TRY(tokenizer.status());
+  if (tokenizer.ok() && is_of_run(**tokenizer)) {
+    LOOM_TRY(text::replace_tokenizer(**tokenizer, folder));
+    return tokenizer;
+  }
+  tokenizer = text::open_tokenizer(folder);
+  if (tokenizer.ok() && manifest.contains("tokenizer") && is_of_run(**tokenizer)) return tokenizer;
+  LOOM_TRY(text::remove_tokenizer(folder));
+  return std::shared_ptr<const text::Tokenizer>();
 }
 
 }  // namespace
@@ -57,6 +64,7 @@ Result<StoredState> open_state(const std::string& folder) {
 }
 
 Result<Exported> export_model(const std::string& checkpoint, const std::string& folder) {
+  LOOM_TRY(expect_place_for(Made::model, folder));
   const Result<StoredState> state = open_state(checkpoint);
   LOOM_TRY(state.status());
   LOOM_TRY(format::check_hashes(state->manifest, checkpoint));  // before anything is made

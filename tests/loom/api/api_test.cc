@@ -223,6 +223,17 @@ TEST_F(Api, WeightsThatAreNoNumbersHaveNoLoss) {
   EXPECT_TRUE(fails_with(classifier->evaluate(folder_ / "texts"), Code::not_finite, "logit"));
 }
 
+TEST_F(Api, ADatasetReplacesNoTextAndNoTokenizerOfAModel) {
+  std::filesystem::copy_file(folder_ / "text.txt", folder_ / "vocab.txt");
+  EXPECT_TRUE(fails_with(make_dataset({folder_ / "text.txt", folder_ / "vocab.txt"}, folder_.path()),
+                         Code::invalid_argument, "vocab.txt would be replaced by the dataset's tokenizer"));
+  LOOM_ASSERT_OK(make_dataset({folder_ / "vocab.txt"}, folder_ / "elsewhere"));
+  std::filesystem::copy(fixture("families/bert-classification"), folder_ / "model");
+  EXPECT_TRUE(fails_with(make_dataset({folder_ / "text.txt"}, folder_ / "model"), Code::invalid_argument,
+                         "is a model, whose tokenizer"));
+  EXPECT_TRUE(is_file(folder_ / "vocab.txt"));
+}
+
 TEST_F(Api, EvaluatesEveryWindowOnce) {
   Result<Training> run = Training::create(*config({"run.steps=1"}));
   LOOM_ASSERT_OK(run);

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "train/runs.h"
+#include "train/stored_state.h"
 
 namespace loom::testing {
 namespace {
@@ -49,6 +50,35 @@ TEST_F(Folders, ARunsFolderIsNotWhatLiesInIt) {
   EXPECT_TRUE(refused(run_, Wanted::model, "`loom export " + checkpoint_ + " --out FOLDER` makes a model"));
   std::filesystem::remove(checkpoint_ + "/manifest.json");
   EXPECT_TRUE(refused(run_, Wanted::checkpoint, "no complete checkpoint"));
+}
+
+TEST_F(Folders, NothingReplacesWhatIsSomethingElse) {
+  using train::Made;
+  const auto refused = [](Made made, const std::string& path, const std::string& words) {
+    return fails_with(train::expect_place_for(made, path), Code::invalid_argument, words);
+  };
+  LOOM_ASSERT_OK(train::expect_place_for(Made::run, run_));
+  LOOM_ASSERT_OK(train::expect_place_for(Made::model, model_));
+  LOOM_ASSERT_OK(train::expect_place_for(Made::dataset, config_.data.folder));
+  for (const Made made : {Made::run, Made::model, Made::dataset})
+    LOOM_ASSERT_OK(train::expect_place_for(made, folder_ / "new"));
+  EXPECT_TRUE(refused(Made::run, model_, "is a model, whose config.json a run would replace"));
+  EXPECT_TRUE(refused(Made::dataset, model_, "is a model, whose tokenizer that of a dataset would replace"));
+  EXPECT_TRUE(refused(Made::model, run_, "is the folder of a run"));
+  EXPECT_TRUE(refused(Made::model, checkpoint_, "is a checkpoint"));
+  EXPECT_TRUE(refused(Made::model, config_.data.folder, "is a dataset"));
+  const std::string own = folder_ / "own";
+  std::filesystem::create_directory(own);
+  put_file(own + "/config.json", "{\"run\": {\"steps\": 3}}");
+  EXPECT_TRUE(refused(Made::run, own, "has a config.json of no run, which a run would replace"));
+  EXPECT_TRUE(refused(Made::model, own, "has a config.json of no model"));
+  put_file(own + "/log.jsonl", "");  // as a run begins
+  LOOM_ASSERT_OK(train::expect_place_for(Made::run, own));
+
+  config_.run.out = model_;
+  EXPECT_TRUE(fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument, "run.out: "));
+  EXPECT_TRUE(
+      fails_with(train::export_model(checkpoint_, run_), Code::invalid_argument, "name another folder"));
 }
 
 TEST_F(Folders, ModelsCheckpointsAndDatasetsAreToldApart) {
