@@ -64,10 +64,11 @@
  *
  * Thread safety. Every function may be called from any thread. Operations of a communicator run in the order
  * of the calls, so threads that share a communicator must agree on that order. So must threads that share a
- * stream: no other thread calls on a group's streams during weftGroupEnd(). While a thread waits in an
- * operation, others may call weftCommAbort, weftCommGetAsyncError, weftGetLastError, weftCommCount,
- * weftCommUserRank, weftCommDump and weftCommGetStats. A communicator may not be used while or after it is
- * destroyed. If the library can tell, such a call returns weftInvalidComm.
+ * stream: no other thread calls on a group's streams during weftGroupEnd(). While a thread is
+ * inside any call, others may call weftCommAbort. While it waits in an operation, they may also call
+ * weftCommGetAsyncError, weftGetLastError, weftCommCount, weftCommUserRank, weftCommDump and
+ * weftCommGetStats. A communicator may not be used otherwise while or after it is destroyed. If the library
+ * can tell, such a call returns weftInvalidComm.
  *
  * Forks. A child's call on a communicator or stream of its parent returns weftInvalidUsage and has no effect
  * on any rank. A child may create its own. So create communicators after daemon()

@@ -534,6 +534,54 @@ TEST(Failure, AbortFromAnotherThreadEndsABlockingCall) {
     });
 }
 
+/// A watchdog's abort while the program waits in weftCommDestroy. The address sanitizer sees memory that goes
+/// too early.
+TEST(Failure, AbortFromAnotherThreadEndsADestroyThatWaits) {
+  run_ranks(blocks(1, 2), [](Rank& me) {
+    if (me.rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      return;
+    }
+    weftStream_t stream;
+    WEFT_OK(weftStreamCreate(&stream));
+    std::vector<float> data(1000);
+    WEFT_OK(weftRecv(data.data(), data.size(), weftFloat, 1, me.comm, stream));
+    weftResult_t destroyed = weftSuccess;
+    std::thread waiting([&] { destroyed = weftCommDestroy(me.comm); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+    waiting.join();
+    EXPECT_TRUE(destroyed == weftSuccess || destroyed == weftInvalidComm) << "the latter if it came second";
+    EXPECT_EQ(weftStreamSynchronize(stream), weftAborted);
+    EXPECT_EQ(weftCommDestroy(me.comm), weftInvalidComm);
+    WEFT_OK(weftStreamDestroy(stream));
+    me.comm = nullptr;
+  });
+}
+
+TEST(Failure, AbortFromAnotherThreadEndsLoopsThatRegister) {
+  run_ranks(blocks(1, 1), [](Rank& me) {
+    std::array<char, 4096> buffer;
+    std::vector<std::thread> loops;
+    for (int i = 0; i < 3; ++i)
+      loops.emplace_back([&] {
+        void* handle = nullptr;
+        float two = 2;
+        weftRedOp_t twice;
+        while (weftCommRegister(me.comm, buffer.data(), buffer.size(), &handle) == weftSuccess &&
+               weftRedOpCreatePreMulSum(&twice, &two, weftFloat, weftScalarHostImmediate, me.comm) ==
+                   weftSuccess &&
+               weftRedOpDestroy(twice, me.comm) == weftSuccess &&
+               weftCommDeregister(me.comm, handle) == weftSuccess) {
+        }
+      });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+    for (std::thread& loop : loops) loop.join();
+    me.comm = nullptr;
+  });
+}
+
 TEST(Recorder, TellsTheLastOperations) {
   run_ranks(blocks(1, 2), [](Rank& me) {
     std::vector<float> data;

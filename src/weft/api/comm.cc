@@ -72,7 +72,7 @@ weftResult_t abort(weftComm_t comm, const char* reason, const char* function) {
   comm->creation_cancelled.store(true);
   if (fallback) fallback->abort();
   if (made) made->abort(reason ? reason : "");
-  take_apart(comm);
+  if (!comm->ending.exchange(true)) take_apart(comm);
   return weftSuccess;
 }
 
@@ -123,8 +123,11 @@ weftResult_t weftCommFinalize(weftComm_t comm) { return report_as(__func__, fina
 
 weftResult_t weftCommDestroy(weftComm_t comm) {
   if (Status valid = check_not_destroyed(comm); !valid) return report(valid.in(__func__));
-  if (comm->state.load() == weftComm::live) (void)comm->comm->finalize();  // a failure is known already
-  take_apart(comm);
+  {
+    const InUse in_use(comm);  // an abort by another thread ends what this waits for
+    if (auto found = usable(comm)) (void)(*found)->finalize();  // a failure is known already
+  }
+  if (!comm->ending.exchange(true)) take_apart(comm);
   return weftSuccess;
 }
 

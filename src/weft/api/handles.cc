@@ -37,7 +37,7 @@ thread_local const void* t_refused_by = nullptr;
 weftComm* new_comm_handle() {
   static std::atomic<int> serial{0};
   weftComm* handle = Shells<weftComm>::get().add();
-  handle->serial = serial.fetch_add(1);
+  handle->serial = serial.fetch_add(1) % (1 << 18);  // operators have it above 12 bits of an int
   return handle;
 }
 

@@ -45,6 +45,7 @@ struct weftComm {
   int yielded_device = -1;                        // which NCCL has instead of Weft, and why
   std::string yielded_for;
 
+  std::atomic<bool> ending{false};              // the call that sets it takes the communicator apart
   std::atomic<bool> creation_cancelled{false};  // an abort does not wait for the ranks that are to come
   /// A non-blocking creation or finalization. Of the call that creates, finalizes or ends the communicator.
   std::thread background;

@@ -43,6 +43,7 @@ weftResult_t weftMemFree(void* ptr) {
 }
 
 weftResult_t weftCommRegister(const weftComm_t comm, void* buff, size_t size, void** handle) {
+  const InUse in_use(comm);
   auto found = usable(comm);
   if (!found) return report(found.status().in(__func__));
   if (!buff || !handle)
@@ -68,6 +69,7 @@ weftResult_t weftCommRegister(const weftComm_t comm, void* buff, size_t size, vo
 }
 
 weftResult_t weftCommDeregister(const weftComm_t comm, void* handle) {
+  const InUse in_use(comm);
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
   if (comm->fallback && comm->fallback->deregister_buffer(handle)) return weftSuccess;
@@ -89,6 +91,7 @@ weftResult_t weftCommDeregister(const weftComm_t comm, void* handle) {
 
 weftResult_t weftRedOpCreatePreMulSum(weftRedOp_t* op, void* scalar, weftDataType_t datatype,
                                       weftScalarResidence_t residence, weftComm_t comm) {
+  const InUse in_use(comm);
   auto found = usable(comm);
   if (!found) return report(found.status().in(__func__));
   if (!op || !scalar)
@@ -138,6 +141,7 @@ weftResult_t weftRedOpCreatePreMulSum(weftRedOp_t* op, void* scalar, weftDataTyp
 }
 
 weftResult_t weftRedOpDestroy(weftRedOp_t op, weftComm_t comm) {
+  const InUse in_use(comm);
   auto found = existing(comm);
   if (!found) return report(found.status().in(__func__));
   const int index = static_cast<int>(op) - weftNumOps - (comm->serial << 12);
