@@ -1,23 +1,23 @@
 #include "async_queue.h"
 
-#include <Python.h>
-
 #include <utility>
 
+#include "python_access.h"
 #include "work.h"
 
 namespace weft_torch {
 
 namespace {
 
-// From then on a thread that takes the interpreter's lock, as letting go of a tensor of Python does, is
-// ended.
-bool interpreter_ends() {
-#if PY_VERSION_HEX >= 0x030d0000
-  return Py_IsFinalizing() != 0;
-#else
-  return _Py_IsFinalizing() != 0;
-#endif
+// Runs the callbacks and releases the tensors. While Python ends, it leaves both out, and the tensors stay.
+void release(AsyncQueue::Completion completion) {
+  const PythonAccess python;
+  if (!python.allowed()) {
+    new AsyncQueue::Completion(std::move(completion));
+    return;
+  }
+  if (completion.callbacks) completion.callbacks();
+  completion = {};
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ std::shared_ptr<AsyncQueue::Item> AsyncQueue::complete_first(std::unique_lock<st
   std::shared_ptr<Item> first = items_.front();
   first->begun = true;
   lock.unlock();
-  first->completion.complete(std::move(error));
+  first->has_callbacks = first->completion.complete(std::move(error));
   lock.lock();
   items_.pop_front();
   changed_.notify_all();
@@ -102,6 +102,7 @@ void AsyncQueue::on_end(weftResult_t result, void* arg) {
   const std::shared_ptr<Item> item = *kept;
   AsyncQueue& queue = *item->queue;
   std::exception_ptr error = result == weftSuccess ? nullptr : backend_error(queue.sentence_(result));
+  Completion completion;  // empty if a thread that waited has released it
   {
     std::unique_lock<std::mutex> lock(queue.mutex_);
     // A thread that waits may be completing this one, or one before it.
@@ -110,13 +111,9 @@ void AsyncQueue::on_end(weftResult_t result, void* arg) {
              (queue.items_.front() == item && !item->begun);
     });
     if (!item->begun) queue.complete_first(lock, std::move(error));
+    completion = std::exchange(item->completion, {});
   }
-  if (interpreter_ends()) {
-    new Completion(std::move(item->completion));  // stays
-    return;
-  }
-  item->completion.callbacks();
-  item->completion = {};  // lets go of the tensors
+  release(std::move(completion));
 }
 
 void AsyncQueue::drive(uint64_t position, double seconds) {
@@ -133,10 +130,12 @@ void AsyncQueue::drive(uint64_t position, double seconds) {
     const bool watched = items_.front() != unwatched_;
     if (!watched) unwatched_ = nullptr;
     const std::shared_ptr<Item> ended = complete_first(lock, nullptr);
-    if (watched) continue;
+    // Callbacks may wait for what this thread does next, so Weft's thread runs them. Tensors are better
+    // released here: Weft's thread may not release them while Python ends.
+    if (watched && ended->has_callbacks) continue;
+    Completion completion = std::exchange(ended->completion, {});
     lock.unlock();
-    ended->completion.callbacks();
-    ended->completion = {};  // lets go of the tensors
+    release(std::move(completion));
     lock.lock();
   }
   // A thread that completes an earlier item completes no others: the last one has a callback, or this thread.

@@ -29,7 +29,7 @@ namespace weft_torch {
 class AsyncQueue : public std::enable_shared_from_this<AsyncQueue> {
  public:
   struct Completion {
-    std::function<void(std::exception_ptr)> complete;
+    std::function<bool(std::exception_ptr)> complete;  // returns whether callbacks() has something to do
     std::function<void()> callbacks;
   };
 
@@ -64,7 +64,8 @@ class AsyncQueue : public std::enable_shared_from_this<AsyncQueue> {
     std::shared_ptr<AsyncQueue> queue;
     uint64_t position = 0;
     Completion completion;
-    bool begun = false;  // complete() was, or is being, called
+    bool begun = false;          // complete() was, or is being, called
+    bool has_callbacks = false;  // what complete() returned
   };
 
   static void on_end(weftResult_t result, void* item);

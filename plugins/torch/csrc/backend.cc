@@ -211,6 +211,7 @@ AsyncQueue::Completion WeftBackend::completion_of(std::shared_ptr<Started> kept,
     if (whole) whole->part_complete(error);
     if (collective) --collectives_in_flight_;
     --in_flight_;
+    return kept->work->has_callbacks() || (whole && whole->has_callbacks());
   };
   auto callbacks = [kept, whole] {
     kept->work->run_callbacks();

@@ -5,6 +5,7 @@
 
 #include "backend.h"
 #include "options.h"
+#include "python_access.h"
 #include "reconfigurable.h"
 
 namespace py = pybind11;
@@ -57,6 +58,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       },
       py::arg("device"),
       "What keeps Weft from the memory of CUDA device `device`, as a sentence; \"\" if nothing does.");
+  module.def(
+      "end_python_access", &weft_torch::end_python_access, py::call_guard<py::gil_scoped_release>(),
+      "Threads of Weft run no callbacks and release no tensors from here on. Waits for those that do so, 2 s "
+      "at most.");
   module.attr("torch_version") = TORCH_VERSION;
   module.attr("weft_version") = weft_version();
 }

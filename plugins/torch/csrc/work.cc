@@ -2,8 +2,10 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <utility>
 
@@ -113,6 +115,13 @@ void WeftWork::complete(std::exception_ptr error) {
   if (begin_) end_ = Clock::now();
   finish(std::move(error));
   set_driver({});
+}
+
+bool WeftWork::has_callbacks() {
+  if (!Work::isCompleted()) return false;
+  std::lock_guard<std::mutex> lock(future_mutex_);
+  return std::any_of(std::begin(futures_), std::end(futures_),
+                     [](const KeptFuture& kept) { return kept.future && !kept.marked; });
 }
 
 void WeftWork::run_callbacks() {

@@ -69,6 +69,8 @@ class WeftWork final : public OperationWork {
   // For a Work of several operations: it completes with the last of `parts`.
   void expect_parts(int parts) { parts_ = parts; }
   void part_complete(const std::exception_ptr& error);
+  // Whether run_callbacks() has something to do.
+  bool has_callbacks();
   // Completes the Futures of a complete operation, which runs their callbacks. Else, and a second time,
   // nothing.
   void run_callbacks();

@@ -20,11 +20,15 @@ def torchrun(*arguments, ranks=2, environment=None, seconds=300):
                           timeout=seconds)
 
 
-def torchrun_on_nodes(*arguments, nodes=2, environment=None, seconds=120):
-    """One rank on each of some pretended nodes, each with a torchrun of its own: their outputs, stdout and stderr as one."""
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+def torchrun_on_nodes(*arguments, nodes=2, environment=None, seconds=120):
+    """One rank on each of some pretended nodes, each with a torchrun of its own: their outputs, stdout and stderr as one."""
+    port = free_port()
     runs = [subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--node-rank={node}", "--nproc-per-node=1",
          "--master-addr=127.0.0.1", f"--master-port={port}", *map(str, arguments)],

@@ -1,10 +1,20 @@
 """Tells torch.distributed of the backend. Nothing here loads the extension until a process group is made."""
+import atexit
 import functools
 import logging
 import os
+import sys
 
 _accelerators = []  # the type of device whose tensors Weft takes besides the host's, or nothing
 _replaced = set()  # names of backends that Weft stands for, of torch up to 2.13
+
+
+@atexit.register  # here, so that it runs after handlers that programs register later: those may use groups
+def _end_python_access():
+    """Keeps threads of Weft from the interpreter before it ends: it would end them, and the process with them."""
+    extension = sys.modules.get(f"{__package__}._C")
+    if extension is not None:
+        extension.end_python_access()
 
 
 def _create(options, backend_options):
