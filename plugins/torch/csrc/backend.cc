@@ -45,7 +45,7 @@ void WeftBackend::locate(Operation& made, const at::Tensor& tensor, const char* 
 }
 
 int WeftBackend::locate_message(Operation& made, const at::Tensor& tensor, int peer, const char* what) {
-  if (is_on_host(tensor, what) || coalescing_.load() == std::this_thread::get_id()) {
+  if (is_on_host(tensor, what) || coalescing_.is_on()) {
     locate(made, tensor, what);
     return peer;
   }
@@ -82,9 +82,9 @@ void check_devices(const Operation& operation, const Tensors& tensors) {
 
 WorkPtr WeftBackend::run_on_device(Operation operation, bool async) {
   auto work = c10::make_intrusive<DeviceWork>(rank_, operation, number_of(operation));
-  if (coalescing_.load() == std::this_thread::get_id()) {
-    coalesced_on_device_.push_back(std::move(operation));
-    works_on_device_.push_back(work);
+  if (CoalescedCalls* calls = coalescing_.calls()) {
+    calls->on_device.push_back(std::move(operation));
+    calls->works_on_device.push_back(work);
     return async ? work : nullptr;
   }
   std::vector<Operation> operations;
@@ -100,8 +100,8 @@ WorkPtr WeftBackend::run(Operation operation, bool async, std::chrono::milliseco
   check_devices(operation, operation.outputs);
   if (operation.on_device) return run_on_device(std::move(operation), async);
   auto work = new_work(operation);
-  if (coalescing_.load() == std::this_thread::get_id()) {
-    coalesced_.push_back({std::move(operation), work});
+  if (CoalescedCalls* calls = coalescing_.calls()) {
+    calls->on_host.push_back({std::move(operation), work});
     // torch would wait for a Work at once, before it ends the group.
     return async ? work : nullptr;
   }
@@ -273,23 +273,18 @@ void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<W
 }
 
 void WeftBackend::startCoalescing() {
-  coalesced_.clear();
-  coalesced_on_device_.clear();
-  works_on_device_.clear();
-  coalescing_ = std::this_thread::get_id();
+  coalescing_.take();
+  coalescing_.begin();
 }
 
 WorkPtr WeftBackend::endCoalescing() {
-  if (coalescing_.load() != std::this_thread::get_id()) {
+  std::optional<CoalescedCalls> calls = coalescing_.take();
+  if (!calls) {
     C10_THROW_ERROR(ValueError, "No coalescing was started on this thread; call _start_coalescing() first.");
   }
-  coalescing_ = std::thread::id();
-  std::vector<Started> started = std::move(coalesced_);
-  coalesced_.clear();
-  std::vector<Operation> on_device = std::move(coalesced_on_device_);
-  coalesced_on_device_.clear();
-  std::vector<DeviceWorkPtr> works = std::move(works_on_device_);
-  works_on_device_.clear();
+  std::vector<Started>& started = calls->on_host;
+  std::vector<Operation>& on_device = calls->on_device;
+  std::vector<DeviceWorkPtr>& works = calls->works_on_device;
   if (!started.empty() && !on_device.empty()) {
     C10_THROW_ERROR(ValueError, c10::str("Coalesced calls were given tensors on cpu and ",
                                          on_device[0].device, "; coalesce the calls of each device apart."));

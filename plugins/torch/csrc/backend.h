@@ -15,7 +15,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
@@ -23,6 +22,7 @@
 
 #include "async_queue.h"
 #include "buffers.h"
+#include "coalescing.h"
 #include "device_group.h"
 #include "membership.h"
 #include "operation.h"
@@ -130,11 +130,6 @@ class WeftBackend final : public c10d::Backend {
 
  private:
   friend class WeftWindow;
-  struct Started {
-    Operation operation;
-    c10::intrusive_ptr<WeftWork> work;
-  };
-
   // Runs an operation: blocking if `async` is false, else as a Work. Between startCoalescing() and
   // endCoalescing() of the same thread it is kept for the latter.
   WorkPtr run(Operation operation, bool async, std::chrono::milliseconds timeout);
@@ -192,10 +187,7 @@ class WeftBackend final : public c10d::Backend {
   std::atomic<int> in_flight_{0};              // asynchronous operations, those between pairs among them
   std::atomic<int> collectives_in_flight_{0};  // asynchronous ones
 
-  std::atomic<std::thread::id> coalescing_{};   // the thread between startCoalescing() and endCoalescing()
-  std::vector<Started> coalesced_;              // that thread's
-  std::vector<Operation> coalesced_on_device_;  // the same, with their Works
-  std::vector<DeviceWorkPtr> works_on_device_;
+  Coalescing coalescing_;
 };
 
 }  // namespace weft_torch

@@ -188,7 +188,7 @@ WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::v
 // Ranks meet on host memory also if the group has used a device.
 WorkPtr WeftBackend::barrier(const c10d::BarrierOptions& options) {
   check_open();
-  if (device_ && coalescing_.load() != std::this_thread::get_id()) device_->synchronize();
+  if (device_ && !coalescing_.is_on()) device_->synchronize();
   at::Tensor token = at::zeros({1}, at::kInt);
   Operation meeting;
   meeting.comm = comm_;
@@ -197,7 +197,7 @@ WorkPtr WeftBackend::barrier(const c10d::BarrierOptions& options) {
   meeting.start = [token](weftComm_t comm, weftStream_t stream) {
     return weftAllReduce(token.data_ptr(), token.data_ptr(), 1, weftInt32, weftSum, comm, stream);
   };
-  if (collectives_in_flight_ == 0 || coalescing_.load() == std::this_thread::get_id()) {
+  if (collectives_in_flight_ == 0 || coalescing_.is_on()) {
     return run(std::move(meeting), options.asyncOp, options.timeout);
   }
   meeting.timeout = options.timeout;

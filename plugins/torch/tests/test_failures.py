@@ -1,4 +1,5 @@
 """Deaths, disagreement, wrong arguments: an exception that says what is wrong, never a hang."""
+import concurrent.futures
 import datetime
 import multiprocessing
 import os
@@ -64,6 +65,29 @@ def rank_wrong_arguments():
     dist.barrier()  # none of it has harmed the group
 
 
+def rank_threads_coalesce():
+    """Two threads of rank 0 exchange coalesced messages, each with a rank of its own, in one group."""
+    group, device = dist.group.WORLD, torch.device("cpu")
+    both = threading.Barrier(2 if dist.get_rank() == 0 else 1)
+
+    def talk(peer):
+        received = torch.zeros(50)
+        both.wait(DEADLINE)
+        group._start_coalescing(device)
+        both.wait(DEADLINE)
+        group.send([torch.full((50,), float(dist.get_rank()))], peer, 0)
+        group.recv([received], peer, 0)
+        both.wait(DEADLINE)
+        group._end_coalescing(device).wait()
+        assert received.eq(peer).all(), received
+
+    if dist.get_rank() > 0:
+        return talk(0)
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        for each in [threads.submit(talk, peer) for peer in (1, 2)]:
+            each.result()
+
+
 def _product():
     options = dist.ReduceOptions()
     options.reduceOp = dist.ReduceOp.PRODUCT
@@ -104,6 +128,14 @@ def rank_subgroups():
 @pytest.mark.parametrize("size", [2, 4])
 def test_arguments_and_groups(function, size):
     shared(size).call(function)
+
+
+def test_threads_coalesce_apart():
+    ranks = Ranks(3)
+    try:
+        ranks.call(rank_threads_coalesce)
+    finally:
+        ranks.close()
 
 
 def store():
