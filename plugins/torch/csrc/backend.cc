@@ -273,8 +273,18 @@ void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<W
 }
 
 void WeftBackend::startCoalescing() {
-  coalescing_.take();
+  cancel_coalescing();
   coalescing_.begin();
+}
+
+void WeftBackend::cancel_coalescing() {
+  const std::optional<CoalescedCalls> calls = coalescing_.take();
+  if (!calls) return;
+  for (const Started& one : calls->on_host) {
+    one.work->complete(backend_error(
+        c10::str(one.operation.title, " was not sent, because an exception left the coalesced calls.")));
+    one.work->run_callbacks();
+  }
 }
 
 WorkPtr WeftBackend::endCoalescing() {

@@ -61,6 +61,9 @@ class WeftBackend final : public c10d::Backend {
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
+  // In place of endCoalescing(): what this thread has coalesced is not started, and its Works fail. Else
+  // nothing.
+  void cancel_coalescing();
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;

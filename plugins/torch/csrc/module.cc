@@ -39,6 +39,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
       .def(
           "perform_nocolor_split", [](WeftBackend&, const py::object&) {},
           "Nothing: a group that is split off meets without the ranks outside it.")
+      .def("cancel_coalescing", &WeftBackend::cancel_coalescing, py::call_guard<py::gil_scoped_release>(),
+           "In place of _end_coalescing(): the calls that this thread has coalesced are not sent.")
       .def("dump", &WeftBackend::dump, py::arg("path"), py::call_guard<py::gil_scoped_release>(),
            "Writes Weft's flight recorder, the last operations with sizes and times, to a file as JSON.");
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
@@ -49,6 +51,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
                     std::string>(),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout") = kDefaultTimeout,
            py::arg("group_name") = "", py::arg("accelerator") = "")
+      .def("cancel_coalescing", &ReconfigurableBackend::cancel_coalescing,
+           py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("options", &ReconfigurableBackend::getBackendOptions);
 #endif
   module.def(

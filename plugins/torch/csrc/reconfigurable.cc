@@ -128,6 +128,10 @@ WorkPtr ReconfigurableBackend::endCoalescing() {
   return found && !ended_ ? found->endCoalescing() : complete_work(-1);
 }
 
+void ReconfigurableBackend::cancel_coalescing() {
+  if (auto found = any()) found->cancel_coalescing();
+}
+
 void ReconfigurableBackend::setTimeout(std::chrono::milliseconds timeout) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (now_) now_->setTimeout(timeout);

@@ -66,6 +66,7 @@ class ReconfigurableBackend final : public c10d::Backend {
   // Without a reconfigure() these do nothing: torch calls abort() between them.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
+  void cancel_coalescing();
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     return now()->allreduce(tensors, options);

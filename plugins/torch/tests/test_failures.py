@@ -65,6 +65,42 @@ def rank_wrong_arguments():
     dist.barrier()  # none of it has harmed the group
 
 
+def rank_batch_raises():
+    """Calls after a batch that raised were only recorded: an all_gather left its outputs as they were."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    to, source = (rank + 1) % size, (rank - 1) % size
+    for wrong, kind in ((torch.zeros(1).expand(3), ValueError), (torch.eye(3).to_sparse(), NotImplementedError)):
+        batch = [dist.P2POp(dist.isend, torch.ones(3), to), dist.P2POp(dist.irecv, wrong, source)]
+        raises(kind, [], dist.batch_isend_irecv, batch)
+        check_the_group_works()
+    for device in (None, torch.device("cpu")):
+        works = []
+        try:
+            with dist._coalescing_manager(device=device, async_ops=True):
+                works.append(dist.broadcast(torch.ones(2), 0, async_op=True) if device else dist.all_reduce(torch.ones(2)))
+                raise InterruptedError
+        except InterruptedError:
+            pass
+        if device:
+            raises(dist.DistBackendError, ["weft:broadcast was not sent", "coalesced"], works[0].wait)
+        check_the_group_works()
+
+
+def check_the_group_works():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    gathered = [torch.full((3,), -1.0) for _ in range(size)]
+    dist.all_gather(gathered, torch.full((3,), float(rank)))
+    assert [each.tolist() for each in gathered] == [[float(each)] * 3 for each in range(size)]
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)
+    assert tensor.eq(size).all(), tensor
+    received = torch.zeros(3)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.full((3,), float(rank)), (rank + 1) % size),
+                                        dist.P2POp(dist.irecv, received, (rank - 1) % size)]):
+        work.wait()
+    assert received.eq((rank - 1) % size).all(), received
+
+
 def rank_threads_coalesce():
     """Two threads of rank 0 exchange coalesced messages, each with a rank of its own, in one group."""
     group, device = dist.group.WORLD, torch.device("cpu")
@@ -123,7 +159,7 @@ def rank_subgroups():
     half.shutdown()
 
 
-@pytest.mark.parametrize("function", [rank_wrong_arguments, rank_monitored_barrier, rank_subgroups],
+@pytest.mark.parametrize("function", [rank_wrong_arguments, rank_batch_raises, rank_monitored_barrier, rank_subgroups],
                          ids=lambda each: each.__name__[5:])
 @pytest.mark.parametrize("size", [2, 4])
 def test_arguments_and_groups(function, size):
@@ -134,6 +170,14 @@ def test_threads_coalesce_apart():
     ranks = Ranks(3)
     try:
         ranks.call(rank_threads_coalesce)
+    finally:
+        ranks.close()
+
+
+def test_a_batch_that_raises_leaves_a_group_that_torch_wraps():
+    ranks = Ranks(2, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+    try:
+        ranks.call(rank_batch_raises)
     finally:
         ranks.close()
 

@@ -1,5 +1,6 @@
 """Tells torch.distributed of the backend. Nothing here loads the extension until a process group is made."""
 import atexit
+import contextlib
 import functools
 import logging
 import os
@@ -53,6 +54,7 @@ def register(accelerator=None):
         dist.Backend._plugins.pop("WEFT", None)
     if "GLOO" not in dist.Backend._plugins:  # torch up to 2.13; later ones have gloo as a plugin, too
         _mend_groups()
+    _mend_coalescing()
     if "WEFT" not in dist.Backend._plugins:
         dist.Backend.register_backend("weft", _create, extended_api=True, devices=_devices())
 
@@ -166,3 +168,42 @@ def _mend_groups():
         return group, store
 
     distributed_c10d._new_process_group_helper = make
+
+
+def _cancel_coalescing(group):
+    """What this thread has coalesced on the group's backends of Weft is not sent. Returns whether the group has such."""
+    found = False
+    for device in group._device_types:
+        backend = group._get_backend(device)
+        cancel = getattr(getattr(backend, "wrapped_pg", backend), "cancel_coalescing", None)  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps
+        if cancel:
+            cancel()
+            found = True
+    return found
+
+
+@functools.cache
+def _mend_coalescing():
+    """Wraps torch's coalescing of calls, as in batch_isend_irecv(), which an exception leaves unfinished.
+
+    Later calls on the group would then be recorded, as part of the batch, and never carried out.
+    """
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+    coalesce = distributed_c10d._coalescing_manager
+
+    @functools.wraps(coalesce)
+    @contextlib.contextmanager
+    def manager(group=None, *rest, **named):
+        group = group or distributed_c10d._get_default_group()
+        recorded = distributed_c10d._world.pg_coalesce_state
+        began = group not in recorded  # else an outer batch, or another thread's, has the record
+        try:
+            with coalesce(group, *rest, **named) as works:
+                yield works
+        except BaseException:
+            if _cancel_coalescing(group) and began:
+                recorded.pop(group, None)
+            raise
+
+    distributed_c10d._coalescing_manager = dist._coalescing_manager = manager
