@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -138,6 +139,34 @@ TEST_F(Progress, ASubmissionKeepsASleeperAwakeAndIsStartedByATurn) {
   EXPECT_TRUE(op->end.finished);
   const Lock lock = job_.context(0).lock();
   job_.context(0).operations().release(op);
+}
+
+// Each read lasts until another thread wants the lock, and sleeps for it.
+TEST_F(Progress, ALongReceiveLeavesTheLockToOthersThoughEachTurnHasEvents) {
+  ScriptedJob job{{.nodes = {0, 0}}};
+  constexpr uint64_t kCount = 16 << 20;  // 128 reads
+  std::vector<int32_t> ours(kCount), theirs(kCount, 7);
+  std::atomic<int> reads{0};
+  job.local.on_read = [&](int, const void*) {
+    ++reads;
+    const Deadline late = Deadline::in_seconds(0.02);
+    while (!job.context(0).lock_is_wanted() && !late.passed()) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  };
+  (void)job.begin(1, in_place(Collective::send, theirs.data(), kCount, 0));
+  (void)job.turn(1);
+  job.local.deliver_all();
+  Status done;
+  std::thread caller([&] { done = job.comm(0).run(in_place(Collective::recv, ours.data(), kCount, 1)); });
+  job.await([&] { return reads > 0; });
+  {
+    const Lock lock = job.context(0).lock();
+    EXPECT_LT(reads, 64);
+    job.local.on_read = [](int, const void*) {};
+  }
+  caller.join();
+  EXPECT_TRUE(done.ok()) << done.message();
+  EXPECT_EQ(ours, theirs);
 }
 
 }  // namespace

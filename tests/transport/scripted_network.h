@@ -13,6 +13,7 @@
 
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -100,6 +101,8 @@ class ScriptedNetwork {
   std::set<std::pair<int, int>> busy;
   /// Which sends, puts and reads fail, by (from, to).
   std::map<std::pair<int, int>, Status> broken;
+  /// Called in each read, before it copies: with the reader, and the address in its peer.
+  std::function<void(int reader, const void* from)> on_read = [](int, const void*) {};
   /// The connection of `rank` to `peer` ends: `rank` hears of it at its next poll().
   void lose(int rank, int peer, const Status& why) {
     ends_.at(rank)->losses.emplace_back(peer, why);
@@ -170,7 +173,9 @@ class ScriptedNetwork {
     bool reads_peers() const override { return network_.options_.reads_peers; }
     Status read(int peer, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) override {
       WEFT_TRY(network_.attempt(rank_, peer));
-      std::memcpy(into, reinterpret_cast<const std::byte*>(target.address) + offset, bytes);
+      const auto* const from = reinterpret_cast<const std::byte*>(target.address) + offset;
+      network_.on_read(rank_, from);
+      std::memcpy(into, from, bytes);
       counters_.bytes_read += bytes;
       return {};
     }

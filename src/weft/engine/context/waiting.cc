@@ -41,6 +41,8 @@ void Waiting::wait(Lock& lock, Operation& op, Deadline deadline) {
     if (timed && deadline.passed()) break;
     if (context_.turn() > 0) {
       policy.found();
+      if (context_.lock_is_wanted()) [[unlikely]]
+        give_way(lock);
       continue;
     }
     if (policy.found_nothing()) {
@@ -55,14 +57,19 @@ void Waiting::wait(Lock& lock, Operation& op, Deadline deadline) {
     if (policy.spins() && !context_.lock_is_wanted()) {
       if (policy.pauses()) cpu_relax();
     } else {
-      lock.without([this] {
-        int yields = 0;  // a thread that wants the lock has to wake up first
-        do sched_yield();
-        while (context_.lock_is_wanted() && ++yields < kYieldsForOthers);
-      });
+      give_way(lock);
     }
   }
   if (context_.sleepers().end_wait() && context_.busy()) wake_progress();
+}
+
+// A long operation has events in every turn. Without this its waiter would keep the lock to its end.
+void Waiting::give_way(Lock& lock) {
+  lock.without([this] {
+    int yields = 0;  // a thread that wants the lock has to wake up first
+    do sched_yield();
+    while (context_.lock_is_wanted() && ++yields < kYieldsForOthers);
+  });
 }
 
 // ---- Sleeping

@@ -66,6 +66,8 @@ class Waiting {
   /// For a caller whose operation ended without a wait(): sees to the data that it has left with the network.
   void leave() WEFT_REQUIRES(context_lock);
   void hand_on() WEFT_REQUIRES(context_lock);
+  /// Leaves the lock to threads that want it, and takes it again.
+  void give_way(Lock& lock) WEFT_REQUIRES(context_lock);
   void sleep(Lock& lock, const Operation& op, Deadline deadline) WEFT_REQUIRES(context_lock);
 
   Context& context_;
