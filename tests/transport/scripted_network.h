@@ -125,6 +125,11 @@ class ScriptedNetwork {
   uint64_t stray_puts() const { return stray_puts_; }
 
  private:
+  struct Keys {
+    uint64_t exposure;
+    uint64_t none[5] = {};
+  };
+
   class End final : public Transport, PeerMapping {
    public:
     End(ScriptedNetwork& network, int rank) : network_(network), rank_(rank) {}
@@ -148,6 +153,7 @@ class ScriptedNetwork {
       RemoteBuffer buffer;
       buffer.address = reinterpret_cast<uintptr_t>(address);
       buffer.bytes = bytes;
+      buffer.keys = TransportKeys(Keys{.exposure = ++network_.exposures_});
       ++network_.exposed_[{rank_, buffer.address}];
       return buffer;
     }
@@ -181,6 +187,12 @@ class ScriptedNetwork {
     }
     std::unique_ptr<Reading> begin_reading(int, const RemoteBuffer&, uint64_t, uint64_t) override {
       return nullptr;
+    }
+    void revoke(const RemoteBuffer& buffer) override {
+      network_.revoked_.insert(buffer.keys.as<Keys>().exposure);
+    }
+    bool revoked(int, const RemoteBuffer& target) override {
+      return network_.revoked_.contains(target.keys.as<Keys>().exposure);
     }
     uint64_t ticket() const override { return 0; }
     bool flushed(uint64_t) override { return true; }
@@ -246,6 +258,8 @@ class ScriptedNetwork {
   std::map<std::pair<int, uint64_t>, int> exposed_;  // how often, by rank and address
   std::map<std::pair<int, int>, uint64_t> tried_;
   uint64_t stray_puts_ = 0;
+  uint64_t exposures_ = 0;  // so far
+  std::set<uint64_t> revoked_;
 };
 
 }  // namespace weft::transport

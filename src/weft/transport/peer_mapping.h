@@ -59,6 +59,13 @@ class PeerMapping {
   /// read() does it all. The owner's exposure and this transport outlive the Reading.
   virtual std::unique_ptr<Reading> begin_reading(int peer, const RemoteBuffer& target, uint64_t offset,
                                                  uint64_t bytes) = 0;
+
+  /// Tells peers that own exposed memory may change from now on, although they may be reading it. Only then
+  /// may its owner write there. unexpose() is still due.
+  virtual void revoke(const RemoteBuffer& buffer) = 0;
+  /// Whether `peer` has revoked `target`, or may have. False: what was read of it before this call, by a
+  /// pointer or otherwise, is what its owner has exposed.
+  virtual bool revoked(int peer, const RemoteBuffer& target) = 0;
 };
 
 }  // namespace weft::transport

@@ -277,10 +277,19 @@ Status ShmTransport::read(int rank, const RemoteBuffer& target, uint64_t offset,
 }
 
 Result<RemoteBuffer> ShmTransport::expose(void* address, size_t bytes) {
-  return shm::describe_memory(address, bytes, helper_.expose(address, bytes));
+  return shm::describe_memory(address, bytes, helper_.expose(address, bytes), own_->revocations().count());
 }
 
 void ShmTransport::unexpose(const RemoteBuffer& buffer) { helper_.unexpose(exposure_of(buffer)); }
+
+void ShmTransport::revoke(const RemoteBuffer& buffer) { own_->revocations().add(exposure_of(buffer)); }
+
+bool ShmTransport::revoked(int rank, const RemoteBuffer& target) {
+  Peer* const peer = find(rank);
+  if (peer == nullptr || !peer->map_segment().ok()) return true;
+  const auto keys = target.keys.as<shm::Keys>();
+  return peer->segment->revocations().contain(keys.exposure, keys.revocations);
+}
 
 std::unique_ptr<Reading> ShmTransport::begin_reading(int rank, const RemoteBuffer& target, uint64_t offset,
                                                      uint64_t bytes) {

@@ -5,6 +5,7 @@
 //   shm_segment.h  the memory of FIFOs, and waking
 //   shm_memory.h   access to a peer's memory
 //   shm_help.h     long reads that the owner helps with
+//   shm_revocations.h  memory that its owner withdraws while peers read it
 //
 // A dead peer blocks nothing here: its FIFO fills up, and sends are answered busy. Calls that need the peer
 // itself fail with remote_error. The bootstrap notices the death; this transport never calls Sink::lost.
@@ -97,6 +98,8 @@ class ShmTransport final : public Transport, public PeerMapping {
   /// For plain memory of another process, kHelpedBytes and longer.
   std::unique_ptr<Reading> begin_reading(int peer, const RemoteBuffer& target, uint64_t offset,
                                          uint64_t bytes) override;
+  void revoke(const RemoteBuffer& buffer) override;
+  bool revoked(int peer, const RemoteBuffer& target) override;
 
   // An accepted message lies in the peer's memory already.
   uint64_t ticket() const override { return 0; }

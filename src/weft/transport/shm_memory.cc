@@ -29,7 +29,7 @@ Keys keys_of_memory(const void* address, size_t bytes) {
   const auto window = device::find_window(address, bytes);
   if (!window) return {};
   return {.serial = window->serial,
-          .fd = static_cast<uint64_t>(window->segment.fd),
+          .fd = window->segment.fd,
           .offset = window->offset,
           .segment_bytes = window->segment.bytes,
           .inode = window->segment.inode};
@@ -48,8 +48,7 @@ MappedBuffer PeerMemory::map(const RemoteBuffer& buffer) {
 }
 
 Result<device::Segment> PeerMemory::open(const Keys& keys) const {
-  return device::Segment::open(
-      pid_, {.inode = keys.inode, .bytes = keys.segment_bytes, .fd = static_cast<int32_t>(keys.fd)});
+  return device::Segment::open(pid_, {.inode = keys.inode, .bytes = keys.segment_bytes, .fd = keys.fd});
 }
 
 void* PeerMemory::find(const RemoteBuffer& buffer) {

@@ -19,9 +19,10 @@ namespace weft::transport::shm {
 
 /// The keys of a RemoteBuffer in shared memory.
 struct Keys {
-  uint64_t serial = 0;  // of the window; 0: plain memory, and the next four are 0
-  uint64_t fd = 0;
-  uint64_t offset = 0;  // of the buffer in its segment
+  uint64_t serial = 0;  // of the window; 0: plain memory, and fd to inode are 0
+  int32_t fd = 0;
+  uint32_t revocations = 0;  // how many the owner had counted when it exposed the memory
+  uint64_t offset = 0;       // of the buffer in its segment
   uint64_t segment_bytes = 0;
   uint64_t inode = 0;
   uint64_t exposure = 0;  // the owner's number of it (Helper::expose)
@@ -29,9 +30,11 @@ struct Keys {
 
 /// The keys of own memory, without an exposure.
 Keys keys_of_memory(const void* address, size_t bytes);
-inline RemoteBuffer describe_memory(void* address, size_t bytes, uint64_t exposure = 0) {
+inline RemoteBuffer describe_memory(void* address, size_t bytes, uint64_t exposure = 0,
+                                    uint32_t revocations = 0) {
   Keys keys = keys_of_memory(address, bytes);
   keys.exposure = exposure;
+  keys.revocations = revocations;
   return {reinterpret_cast<uintptr_t>(address), bytes, TransportKeys(keys)};
 }
 inline bool is_window(const RemoteBuffer& buffer) { return buffer.keys.as<Keys>().serial != 0; }

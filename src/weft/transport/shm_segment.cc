@@ -16,7 +16,7 @@
 namespace weft::transport::shm {
 namespace {
 
-constexpr uint16_t kLayoutVersion = 1;
+constexpr uint16_t kLayoutVersion = 2;
 constexpr size_t kSlotsBytes = kSlots * sizeof(Slot);
 constexpr size_t kPageBytes = 4096;
 
@@ -27,11 +27,12 @@ struct Layout {
   /// After the header comes a flag for each peer.
   Layout(size_t header_bytes, size_t locals, size_t ring_bytes) {
     consumed = round_up(header_bytes + locals * sizeof(uint32_t), kLineBytes);
-    slots = round_up(consumed + locals * sizeof(Consumed), kPageBytes);
+    revocations = round_up(consumed + locals * sizeof(Consumed), kPageBytes);
+    slots = round_up(revocations + sizeof(Revocations), kPageBytes);
     rings = slots + locals * kSlotsBytes;
     bytes = rings + locals * ring_bytes;
   }
-  size_t consumed, slots, rings, bytes;
+  size_t consumed, revocations, slots, rings, bytes;
 };
 
 /// The control segments that live in this process, by nonce.
@@ -109,6 +110,8 @@ ControlSegment::ControlSegment(device::Segment segment, UniqueFd doorbell, const
       doorbell_(std::move(doorbell)),
       address_(address),
       header_(reinterpret_cast<Header*>(segment_.data())),
+      revocations_(reinterpret_cast<Revocations*>(
+          at(Layout(sizeof(Header), address.locals, address.ring_bytes).revocations))),
       senders_fence_(!has_membarrier() || header_->owner_has_membarrier == 0) {}
 
 ControlSegment::~ControlSegment() {

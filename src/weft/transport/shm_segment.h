@@ -5,7 +5,8 @@
 //   line 0    identity: a random nonce, so that no reused pid or descriptor can pass for the owner
 //   line 1    the sleep word: 1 while the owner sleeps or is about to
 //   line 2    how many peers have opened their FIFO; then a flag for each
-//   …         a Consumed line for each FIFO, then their slots (a page each), then their byte rings
+//   …         a Consumed line for each FIFO, then the owner's Revocations, then the FIFOs' slots (a page
+//             each) and their byte rings
 //
 // The memory is sparse: an idle pair of ranks touches none of it. The owner polls only FIFOs that were
 // opened.
@@ -27,6 +28,7 @@
 #include "base/status.h"
 #include "device/segment.h"
 #include "transport/shm_fifo.h"
+#include "transport/shm_revocations.h"
 
 namespace weft::transport {
 
@@ -64,6 +66,8 @@ class ControlSegment {
 
   /// The FIFO through which the node's rank number `sender` speaks to the owner.
   FifoMemory fifo(int sender) const;
+  /// Exposures that the owner has revoked.
+  Revocations& revocations() const { return *revocations_; }
 
   /// For a peer, before its first message: the owner polls fifo(sender) from now on.
   void announce(int sender);
@@ -98,6 +102,7 @@ class ControlSegment {
   UniqueFd doorbell_;  // open for reading and writing, so that nobody ever gets SIGPIPE
   ShmAddress address_;
   Header* header_;
+  Revocations* revocations_;
   bool senders_fence_;  // this process cannot rely on the owner's membarrier
 };
 

@@ -147,7 +147,7 @@ void Context::end_active(Operation& op, Status& status) {
         t->forget(op.progress.completions.data(),
                   op.progress.completions.data() + op.progress.completions.size());
   op.exposures.readings.clear();
-  op.exposures.withdraw();
+  op.exposures.withdraw(!status.ok());
   if (op.device) {
     op.device->end(status.ok());
     if (!status.ok()) (void)device_operations_.settle_releases();

@@ -316,16 +316,21 @@ StepOutcome DeviceSteps::outcome_of(const Result<StepOutcome>& result) {
   return result ? *result : unreachable(result.status());
 }
 
+StepOutcome DeviceSteps::outcome_of_read(const Step& step, const Result<StepOutcome>& result) {
+  const StepOutcome outcome = outcome_of(result);
+  return outcome == StepOutcome::done ? all_read(step) : outcome;
+}
+
 StepOutcome DeviceSteps::put(plan::StepId id, const Step& step) {
   return outcome_of(DeviceStep(environment_, op_, step).put(id));
 }
 
 StepOutcome DeviceSteps::copy(const Step& step, LaneState&) {
-  return outcome_of(DeviceStep(environment_, op_, step).copy());
+  return outcome_of_read(step, DeviceStep(environment_, op_, step).copy());
 }
 
 StepOutcome DeviceSteps::reduce(const Step& step, LaneState& lane) {
-  return outcome_of(DeviceStep(environment_, op_, step).reduce(lane));
+  return outcome_of_read(step, DeviceStep(environment_, op_, step).reduce(lane));
 }
 
 StepOutcome DeviceSteps::signal(const Step& step) {

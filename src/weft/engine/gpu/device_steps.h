@@ -24,6 +24,8 @@ class DeviceSteps : public LaneSteps {
  private:
   Result<transport::Progress> start_put(const PendingPut& put, transport::Completion& completion);
   StepOutcome outcome_of(const Result<StepOutcome>& result);
+  /// The same of a copy or reduction.
+  StepOutcome outcome_of_read(const plan::Step& step, const Result<StepOutcome>& result);
   Result<const transport::RemoteBuffer*> expose(const plan::Step& step);
 };
 

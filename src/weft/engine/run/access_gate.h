@@ -1,6 +1,7 @@
 // AccessGate: how ranks that are threads of one process touch each other's memory without finding it freed.
 // Where ranks are processes, a copy by the kernel fails on memory that is gone, and a mapping outlives its
-// owner. In one process a load or store would end it.
+// owner. A reader checks afterwards whether the memory has changed (transport/shm_revocations.h). In one
+// process a load or store would end it.
 //
 // So each access to a peer's memory is inside an AccessGuard, which marks the rank as inside and looks at
 // the owner's gate. A rank whose communicator has failed shuts its gate before its operations end and its

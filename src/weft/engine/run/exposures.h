@@ -29,9 +29,13 @@ class Exposures {
     own_.push_back({&transport, space, block, buffer});
     return &own_.back().buffer;
   }
-  /// Withdraws all that is registered.
-  void withdraw() {
-    for (const Exposure& exposure : own_) exposure.transport->unexpose(exposure.buffer);
+  /// Withdraws all that is registered. `revoke`: peers may still be reading it, and the caller gets it back.
+  void withdraw(bool revoke) {
+    for (const Exposure& exposure : own_) {
+      transport::PeerMapping* const readers = revoke ? exposure.transport->peer_mapping() : nullptr;
+      if (readers) readers->revoke(exposure.buffer);
+      exposure.transport->unexpose(exposure.buffer);
+    }
     own_.clear();
   }
 

@@ -81,7 +81,7 @@ StepOutcome HostSteps::copy(const Step& step, LaneState& lane) {
     if (auto read = read_source(step.sources, at, bytes, dst + at); !read) return unreachable(read.status());
   }
   lane.progress += bytes;
-  return lane.progress == step.bytes ? StepOutcome::done : StepOutcome::turn_over;
+  return lane.progress == step.bytes ? all_read(step) : StepOutcome::turn_over;
 }
 
 // A copy that the source's owner helps with.
@@ -99,7 +99,7 @@ StepOutcome HostSteps::copy_pieces(const Step& step, LaneState& lane, SourceRead
   }
   if (lane.progress < step.bytes) return StepOutcome::turn_over;
   op_.exposures.readings.end(step.sources, step.source_count);
-  return StepOutcome::done;
+  return all_read(step);
 }
 
 // ---- reduce
@@ -155,7 +155,7 @@ StepOutcome HostSteps::reduce(const Step& step, LaneState& lane) {
   }
   if (lane.progress < step.bytes) return StepOutcome::turn_over;
   if (!op_.exposures.readings.empty()) op_.exposures.readings.end(step.sources, step.source_count);
-  return StepOutcome::done;
+  return all_read(step);
 }
 
 // Whether all memory that a step reads may be touched inside this guard.

@@ -28,6 +28,23 @@ StepOutcome LaneSteps::unreachable(Status why) {
   return StepOutcome::retry;
 }
 
+// A peer of this process waits for its readers (AccessGate), and GPU memory has no exposure here.
+StepOutcome LaneSteps::all_read(const plan::Step& step) {
+  if (op_.tables->handles == 0) return StepOutcome::done;
+  for (uint32_t r = step.sources; r < step.sources + step.source_count; ++r) {
+    const int32_t handle = op_.tables->handle_of_region[r];
+    if (handle < 0) continue;
+    const PeerBuffer& source = op_.progress.learned[static_cast<size_t>(handle)];
+    if (source.gate || source.on_device) continue;
+    const int rank = plan_.regions[r].rank;
+    if (route(rank)->peer_mapping()->revoked(environment_.members.world_rank(rank), source.buffer))
+        [[unlikely]]
+      return unreachable(
+          fail(Code::remote_error, "rank {} has failed while this rank was reading its memory", rank));
+  }
+  return StepOutcome::done;
+}
+
 StepOutcome LaneSteps::send(const plan::Step& step, const transport::Envelope& envelope,
                             const void* payload) {
   const bool announces = plan_.request.announced && plan_.request.collective == plan::Collective::send &&

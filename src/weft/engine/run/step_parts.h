@@ -75,6 +75,9 @@ class LaneSteps {
   /// A peer that has failed may be gone, or its memory, before its report comes. The operation waits for that
   /// report and tries no step meanwhile: what is at that address by then may be anything.
   StepOutcome unreachable(Status why);
+  /// The end of a copy or reduction: `done` if the peers whose memory it has read had that memory unchanged.
+  /// A peer that has failed gives its caller the buffers back, and does not wait for those who read them.
+  StepOutcome all_read(const plan::Step& step);
   /// Sends a signal, with `payload` if it exposes a space, and the announcement of a put if it is that.
   StepOutcome send(const plan::Step& step, const transport::Envelope& envelope, const void* payload);
   transport::Envelope envelope(const plan::Step& step) const {
