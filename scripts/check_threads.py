@@ -32,7 +32,7 @@ def flags_of(command):
     for word in words:
         if word in WITH_VALUE:
             next(words, None)
-        elif word not in ALONE and not word.startswith(("-O", "-g", "-fsanitize", "-W")):
+        elif word not in ALONE and not word.startswith(("-O", "-g", "--param", "-fsanitize", "-W")):
             flags.append(word)
     return flags
 

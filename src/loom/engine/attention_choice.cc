@@ -86,11 +86,11 @@ Result<ChosenAttention> choose_attention(const program::Job& job, const Groups& 
     own = device.attend_by_cudnn(*shape);
   else own = shape.status();
   // A rank that lacks memory ends the run, whatever the others lack.
-  const Result<int64_t> some_failed = groups.most(own.ok() || own.code() == Code::unsupported ? 0 : 1);
+  const Result<bool> some_failed = any_rank(groups, !own.ok() && own.code() != Code::unsupported);
   LOOM_TRY(some_failed.status());
   own = same_library(groups, own);
   const Status all = groups.agree(own);
-  if (*some_failed != 0) return all;
+  if (*some_failed) return all;
   if (all.ok()) {
     chosen.library = cuda::Attentions::library_name();
     return chosen;

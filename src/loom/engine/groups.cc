@@ -250,4 +250,10 @@ Status agree(weftComm_t comm, const Status& own) {
   return comm == nullptr ? own : agree_by(comm, own, told);
 }
 
+Result<bool> any_rank(const Groups& groups, bool own) {
+  const Result<int64_t> most = groups.most(own ? 1 : 0);
+  LOOM_TRY(most.status());
+  return *most != 0;
+}
+
 }  // namespace loom::engine

@@ -125,4 +125,7 @@ class Groups {
   int rank_ = 0, ranks_ = 1, place_ = 0, nodes_ = 1, gpu_ = -1;
 };
 
+/// Whether some rank says yes. A collective.
+Result<bool> any_rank(const Groups& groups, bool own);
+
 }  // namespace loom::engine

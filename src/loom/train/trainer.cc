@@ -17,6 +17,7 @@
 #include "train/gpu_memory.h"
 #include "train/machine.h"
 #include "train/rate_cache.h"
+#include "train/read_batch.h"
 #include "train/threads.h"
 #include "train/token_ids.h"
 #include "train/write_checkpoint.h"
@@ -229,9 +230,9 @@ Status Trainer::make_engine(const program::Job& job, weftComm_t world) {
   if (!made.ok() && devices_.gpu >= 0 && config_.parallel.attention != "cudnn" &&
       device::wanted_from(config_.parallel.device) == device::Wanted::automatic) {
     const bool failed = !engine.ok() && engine.status().code() != Code::unsupported;
-    const Result<int64_t> some_failed = groups_->most(failed ? 1 : 0);
+    const Result<bool> some_failed = engine::any_rank(*groups_, failed);
     LOOM_TRY(some_failed.status());
-    if (*some_failed != 0) return made;
+    if (*some_failed) return made;
     notes_.push_back("all ranks compute on CPUs: " + made.message());
     devices_ = {};
     memory_.watch(resident_bytes);
@@ -344,32 +345,9 @@ Status Trainer::go_on(const StoredState& state) {
   return {};
 }
 
-Status Trainer::read_batch(const text::BatchSource& batches, int64_t step, int64_t counted) {
-  const program::Job& job = engine_->job();
-  // Of a batch that is not prescaled each tensor rank reads its part; the ranks exchange them in the step.
-  const int readers = job.prescaled_batch ? 1 : job.tensor_degree;
-  const int64_t count = job.batch / readers;
-  const int64_t first = readers == 1 ? 0 : count * groups_->coordinates().tensor;
-  const auto part = [&](std::span<int32_t> all) {
-    return all.subspan(static_cast<size_t>(first * job.tokens), static_cast<size_t>(count * job.tokens));
-  };
-  for (int m = 0; m < job.microbatches; ++m) {
-    const int64_t begin =
-        program::microbatch_number(job, groups_->group(), groups_->member(), m) * job.batch + first;
-    const std::span<int32_t> targets = part(engine_->targets(m));
-    const Status read =
-        batches.read(static_cast<uint64_t>(step), {begin, count}, part(engine_->tokens(m)), targets);
-    if (!read.ok()) groups_->abort(read);  // the others would wait for this rank in the step
-    LOOM_TRY(read);
-    const int64_t kept = std::clamp<int64_t>(counted - begin, 0, count);
-    std::ranges::fill(targets.subspan(static_cast<size_t>(kept * job.tokens)), -1);
-  }
-  return {};
-}
-
 Result<StepRecord> Trainer::step() {
   const auto begin = Clock::now();
-  LOOM_TRY(read_batch(*data_.train, progress_.next_step, config_.data.global_batch));
+  LOOM_TRY(read_batch(*engine_, *groups_, *data_.train, progress_.next_step, config_.data.global_batch));
   const double data_seconds = seconds_since(begin);
   engine::StepSettings settings =
       settings_of_step(config_, loss_scaler_, progress_.next_step, progress_.moments_begin);
@@ -446,25 +424,20 @@ Result<std::optional<double>> Trainer::validate() {
   double sum = 0;
   int64_t right = 0;
   for (int64_t step = 0; step < batches; ++step) {
-    LOOM_TRY(read_batch(*data_.validation, step, all - step * batch));
+    LOOM_TRY(read_batch(*engine_, *groups_, *data_.validation, step, all - step * batch));
     const Result<double> loss = engine_->evaluate();
     LOOM_TRY(loss.status());
     sum += *loss * static_cast<double>(batch);
     right += engine_->right();
-    LOOM_TRY(ask_for_stop());
+    const Result<bool> asked = engine::any_rank(*groups_, stop_ && stop_());
+    LOOM_TRY(asked.status());
+    asked_ = *asked;
     if (asked_) return std::optional<double>();
   }
   if (spec_.objective().metric == model::Metric::accuracy)
     findings_.validation_accuracy = static_cast<double>(right) / static_cast<double>(sequences);
   LOOM_TRY(memory_.look(Moment::evaluation, *groups_));
   return std::optional<double>(sum / static_cast<double>(sequences));
-}
-
-Status Trainer::ask_for_stop() {
-  const Result<int64_t> asked = groups_->most(stop_ && stop_() ? 1 : 0);
-  LOOM_TRY(asked.status());
-  asked_ = *asked != 0;
-  return {};
 }
 
 /// What a checkpoint's manifest has beside files and layouts of the state.
@@ -536,7 +509,9 @@ Status Trainer::run(const std::function<void(const StepRecord&)>& tell, const st
     const int64_t models = config_.run.save_model_every;
     if (models > 0 && progress_.next_step % models == 0) {
       LOOM_TRY(save_model_of_step());
-      if (!asked_) LOOM_TRY(ask_for_stop());
+      const Result<bool> asked = engine::any_rank(*groups_, asked_ || (stop_ && stop_()));
+      LOOM_TRY(asked.status());
+      asked_ = *asked;
     }
     // Otherwise last: who goes on from it does nothing of its step again.
     if (asked_ || due(config_.run.checkpoint_every)) LOOM_TRY(save_checkpoint());

@@ -109,11 +109,7 @@ class Trainer {
   Result<std::optional<StoredState>> state_to_begin_with();
   format::Json manifest() const;
   Status save_model_in(const std::string& folder);
-  /// Of the global batch the first `counted` sequences have targets.
-  Status read_batch(const text::BatchSource& batches, int64_t step, int64_t counted);
   Status validate_after(StepRecord& record);
-  /// A collective.
-  Status ask_for_stop();
   /// Of the step that was done last.
   Status gather_trace();
 

@@ -27,6 +27,11 @@ enum class Aside : uint8_t {
   help,   // the payload is a HelpRequest
 };
 
+Status not_a_peer(int own, int rank) {
+  return fail(Code::invalid_argument,
+              "rank {} has no shared memory with rank {}: must be another rank of its node", own, rank);
+}
+
 uint64_t exposure_of(const RemoteBuffer& buffer) { return buffer.keys.as<shm::Keys>().exposure; }
 
 }  // namespace
@@ -120,11 +125,6 @@ Status ShmTransport::connect(std::span<const ShmAddress> by_rank) {
   return {};
 }
 
-Status ShmTransport::not_a_peer(int rank) const {
-  return fail(Code::invalid_argument,
-              "rank {} has no shared memory with rank {}: must be another rank of its node", rank_, rank);
-}
-
 Status ShmTransport::Peer::map_segment() {
   if (segment != nullptr) return {};
   auto opened = ControlSegment::open(address);
@@ -140,16 +140,10 @@ Status ShmTransport::Peer::open_fifo() {
   return {};
 }
 
-Result<Progress> ShmTransport::accepted(Peer& peer, size_t bytes) {
-  peer.segment->wake();
-  counters_.payload_bytes_sent += bytes;
-  return Progress::accepted;
-}
-
 Result<Progress> ShmTransport::send(int rank, const Envelope& envelope, const void* payload) {
   Peer* const found = find(rank);
   if (found == nullptr) [[unlikely]]
-    return not_a_peer(rank);
+    return not_a_peer(rank_, rank);
   Peer& peer = *found;
   if (!peer.fifo.open()) [[unlikely]]
     WEFT_TRY(peer.open_fifo());
@@ -160,14 +154,14 @@ Result<Progress> ShmTransport::send(int rank, const Envelope& envelope, const vo
   }
   if (!peer.fifo.send(envelope, payload)) return Progress::busy;
   ++counters_.messages_sent;
-  return accepted(peer, envelope.bytes);
+  return peer.accepted(envelope.bytes, counters_);
 }
 
 Result<Progress> ShmTransport::put(int rank, const Envelope& envelope, const void* source, size_t bytes,
                                    const RemoteBuffer& target, uint64_t offset, Completion* done) {
   Peer* const found = find(rank);
   if (found == nullptr) [[unlikely]]
-    return not_a_peer(rank);
+    return not_a_peer(rank_, rank);
   Peer& peer = *found;
   if (!peer.fifo.open()) WEFT_TRY(peer.open_fifo());
   if (offset > target.bytes || bytes > target.bytes - offset) {
@@ -189,7 +183,7 @@ Result<Progress> ShmTransport::put(int rank, const Envelope& envelope, const voi
   (void)peer.fifo.notify(envelope);
   done->done = true;
   ++counters_.puts;
-  return accepted(peer, bytes);
+  return peer.accepted(bytes, counters_);
 }
 
 Result<Progress> ShmTransport::start_relay(Peer& peer, const Envelope& envelope, const void* source,
@@ -256,7 +250,7 @@ bool ShmTransport::same_process(int rank) const {
 Status ShmTransport::read(int rank, const RemoteBuffer& target, uint64_t offset, void* into, size_t bytes) {
   Peer* const found = find(rank);
   if (found == nullptr) [[unlikely]]
-    return not_a_peer(rank);
+    return not_a_peer(rank_, rank);
   Peer& peer = *found;
   if (offset > target.bytes || bytes > target.bytes - offset) {
     return fail(Code::invalid_argument, "a read of {} bytes at {} from {} bytes of rank {}", bytes, offset,

@@ -152,6 +152,12 @@ class ShmTransport final : public Transport, public PeerMapping {
 
     Status map_segment();
     Status open_fifo();
+    /// Wakes the peer, which has `bytes` more.
+    Result<Progress> accepted(size_t bytes, Counters& counters) const {
+      segment->wake();
+      counters.payload_bytes_sent += bytes;
+      return Progress::accepted;
+    }
     /// Sends pieces of the relay while there is room; it is gone when all are out. Returns how many went.
     int continue_relay(size_t piece_bytes);
     /// Wakes the peer: it may have found its FIFO full and gone to sleep.
@@ -175,12 +181,10 @@ class ShmTransport final : public Transport, public PeerMapping {
   ShmTransport(int rank, int ranks, std::span<const int> local_ranks, size_t eager_bytes,
                std::shared_ptr<shm::ControlSegment> own);
 
-  /// Null for ranks of other nodes, for ourselves, and for what is no rank; not_a_peer() is then the error.
+  /// Null for ranks of other nodes, for ourselves, and for what is no rank.
   Peer* find(int rank) const {
     return static_cast<size_t>(rank) < by_rank_.size() ? by_rank_[static_cast<size_t>(rank)] : nullptr;
   }
-  Status not_a_peer(int rank) const;
-  Result<Progress> accepted(Peer& peer, size_t bytes);
   Result<Progress> start_relay(Peer& peer, const Envelope& envelope, const void* source, size_t bytes,
                                const RemoteBuffer& target, uint64_t offset, Completion* done);
   /// The function that a FIFO calls with a message: it passes the message on, unless that is the transport's
