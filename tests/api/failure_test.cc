@@ -351,42 +351,6 @@ TEST(Failure, ARankThatLeavesItsNodeIsNoticedBeforeTheDeadline) {
   }
 }
 
-// Rank 2 of 17 is no neighbour of rank 0 and says goodbye to neighbours only. Rank 0 waited until the
-// deadline.
-TEST(Failure, ARankOfALargeJobThatLeavesItsNodeIsNoticedBeforeTheDeadline) {
-  void* const shared =
-      mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  auto& over = *new (shared) std::atomic<bool>(false);  // until then all other ranks stay
-  const auto body = [&over](Rank& me) {
-    const bool is_of_pair = me.rank == 0 || me.rank == 2;
-    weftComm_t pair = nullptr;
-    if (weftCommSplit(me.comm, is_of_pair ? 0 : WEFT_SPLIT_NOCOLOR, me.rank, &pair, nullptr) != weftSuccess)
-      return 1;
-    float value = 1;
-    if (is_of_pair && weftAllReduce(&value, &value, 1, weftFloat, weftSum, pair, nullptr) != weftSuccess)
-      return 2;
-    if (me.rank == 2) {
-      if (weftCommDestroy(pair) != weftSuccess || weftCommDestroy(me.comm) != weftSuccess) return 3;
-    }
-    if (me.rank != 0) {
-      while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      return 0;
-    }
-    const weftResult_t result = weftAllReduce(&value, &value, 1, weftFloat, weftSum, pair, nullptr);
-    const std::string why = weftGetLastError(pair);
-    over = true;
-    const bool named = why.find("rank 1 has gone: ") != std::string::npos;
-    if (!named) fprintf(stderr, "%s\n", why.c_str());
-    return result == weftRemoteError && named ? 0 : 4;
-  };
-  const auto statuses = run_processes(blocks(1, 17), body, [](int) {
-    setenv("WEFT_STALL_CHECK_S", "0.1", 1);
-    setenv("WEFT_TIMEOUT_S", "20", 1);
-  });
-  for (int status : statuses) EXPECT_TRUE(exited_with(status, 0));
-  munmap(shared, sizeof(std::atomic<bool>));
-}
-
 // With nothing to send or to receive an end does not wait for the other; and where the receiver of a few
 // waits for the data itself, and the sender of many for its leave, both wait.
 TEST(Failure, TransfersOfNothingAndOfSomethingAreToldApart) {

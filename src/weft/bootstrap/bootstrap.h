@@ -2,9 +2,9 @@
 //
 // A unique id holds the address of a root listener and a random secret. Every rank registers with the root,
 // learns its parent in a tree over ranks, and all-gathers run up and down that tree. Afterwards each rank
-// keeps connections to a few neighbours. A connection that closes without a goodbye is a dead rank, and the
-// news floods to all. Ranks that stay open connections past those that leave or die (ring.h). The same
-// listening socket hands over connections for data and answers questions about this rank's progress.
+// keeps connections to a few neighbours; a connection that closes without a goodbye is a dead rank, and the
+// news floods to all. The same listening socket hands over connections for data and answers questions about
+// this rank's progress.
 //
 // The secret: the first bytes on every accepted connection must be it, or the connection is closed before
 // anything else is read. Thread safety: every method may be called from any thread.
@@ -91,8 +91,7 @@ class Bootstrap {
   /// Asks ranks about an operation: one answer per rank asked, missing where none came in time.
   virtual std::vector<std::optional<OpReport>> ask(std::span<const int> ranks, uint32_t comm, uint32_t op,
                                                    Deadline deadline) = 0;
-  /// Whether a rank is known here to be gone, and not known to be dead. Either it said goodbye, as it does to
-  /// its neighbours, or a question found that nobody listens at its address any more.
+  /// Whether a rank has left in order and said so here: to its neighbours.
   virtual bool has_left(int rank) const = 0;
   /// Tells all ranks that an operation of `comm` failed here; blocks until its links have taken what they
   /// take at once, or for a tenth of a second.

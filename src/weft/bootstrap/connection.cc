@@ -91,7 +91,6 @@ void Connection::ready(uint32_t events) {
 Status Connection::finish_connecting() {
   const int error = connect_outcome(fd_.get());
   connecting_ = false;
-  if (error == ECONNREFUSED) events_.on_refused();
   return error == 0
              ? Status()
              : fail(Code::remote_error, "connecting to {}: {}", address_.to_string(), std::strerror(error));

@@ -20,9 +20,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::function<void()> on_open = [] {};  // the other side has proved itself; of connections that we open
     std::function<void(const Frame&)> on_frame;
     std::function<void(const Status& why)> on_close;  // by the other side, or broken
-    /// The host has refused the connection: no process listens at the address. Before on_close, or before
-    /// open() returns its error.
-    std::function<void()> on_refused = [] {};
   };
 
   /// Takes over a connection that somebody else opened and authenticated.
@@ -37,8 +34,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// beyond 4 MiB: the kernel's timeout is about to end it.
   void send(std::span<const std::byte> frame);
   void close();
-  /// Whether the other side has proved itself, now or before it closed.
-  bool proven() const { return !proving_; }
 
  private:
   Connection(EventLoop& loop, UniqueFd fd, Events events);

@@ -245,7 +245,6 @@ Result<UniqueFd> Member::connect(int rank, int rail, uint32_t purpose, Deadline 
   const auto explain = [&](const Status& status) {
     switch (peers_.fate(rank)) {
       case Fate::left: return fail(Code::remote_error, "rank {} has left (destroyed its communicator)", rank);
-      case Fate::gone: return fail(Code::remote_error, "rank {} has left or is dead", rank);
       case Fate::dead: return fail(Code::remote_error, "rank {} is dead", rank);
       case Fate::present: break;
     }

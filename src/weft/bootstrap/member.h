@@ -46,10 +46,7 @@ class Member final : public Bootstrap {
   Result<UniqueFd> connect(int rank, int rail, uint32_t purpose, Deadline deadline) override;
   std::vector<std::optional<OpReport>> ask(std::span<const int> ranks, uint32_t comm, uint32_t op,
                                            Deadline deadline) override;
-  bool has_left(int rank) const override {
-    const Fate fate = peers_.fate(rank);
-    return fate == Fate::left || fate == Fate::gone;
-  }
+  bool has_left(int rank) const override { return peers_.fate(rank) == Fate::left; }
   void tell_failed(uint32_t comm, const std::string& why) override;
   void watch_process(int rank, UniqueFd process) override;
 

@@ -1,5 +1,4 @@
-// Which ranks link with which when the job meets, so that a death is noticed. A pure function of the job's
-// size. When ranks leave or die, Ring (ring.h) opens further links.
+// Which ranks keep connections to which, so that a death is noticed. A pure function of the job's size.
 //
 // In jobs of up to 16 ranks, all ranks are neighbours. In larger ones a rank opens links to those 1,
 // ceil(sqrt(n)) and n/2 ranks further on, and so has six neighbours at most. A report crosses the job in

@@ -3,9 +3,6 @@
 
 #include <sys/epoll.h>
 
-#include <algorithm>
-#include <limits>
-
 #include "base/log.h"
 
 namespace weft::bootstrap {
@@ -13,9 +10,6 @@ namespace {
 
 // How long the link of a process that has ended may still say why: its last words are on their way.
 constexpr double kLastWords_s = 0.05;
-// Reports of failures that a new link carries. A rank without links misses fewer: it gets a link within
-// seconds.
-constexpr size_t kMostFailures = 64;
 
 }  // namespace
 
@@ -25,10 +19,6 @@ Peers::Peers(EventLoop& loop, const Job& job, int rank, int ranks)
       rank_(rank),
       ranks_(ranks),
       fates_(static_cast<size_t>(ranks)),
-      ring_(loop, rank, ranks,
-            {.is_present = [this](int to) { return fate(to) == Fate::present; },
-             .is_linked = [this](int to) { return is_linked(to); },
-             .reach = [this](int to) { reach(to); }}),
       questions_(
           loop, job, rank,
           {.link_to =
@@ -38,7 +28,6 @@ Peers::Peers(EventLoop& loop, const Job& job, int rank, int ranks)
                },
            .address_of = [this](int to) { return addresses_[static_cast<size_t>(to)]; },
            .gone = [this](int to) { return to < 0 || to >= ranks_ || fate(to) != Fate::present; },
-           .on_refused = [this](int to) { on_refused(to); },
            .answer = [this](int from, uint32_t comm, uint32_t op) { return answer(from, comm, op); }}) {}
 
 bool Peers::is_peer(uint32_t rank) const {
@@ -49,49 +38,29 @@ bool Peers::is_peer(uint32_t rank) const {
 
 void Peers::link(int rank, double within_s, std::function<void(const Status&)> linked) {
   Connection::Events events = link_events(rank);
-  // A link that fails before it stands is no sign of a death: `linked` gets the reason.
-  const auto self = std::make_shared<std::weak_ptr<Connection>>();
-  events.on_open = [linked] { linked({}); };
-  events.on_close = [this, rank, linked, self](const Status& why) {
-    const auto closed = self->lock();
-    if (closed->proven()) return on_link_closed(rank, why);
-    std::erase_if(links_, [&](const auto& entry) { return entry.second == closed; });
-    questions_.give_up(rank);
+  // Until the link stands its failure is the joining thread's to report, not a death.
+  const auto stands = std::make_shared<bool>(false);
+  events.on_open = [linked, stands] {
+    *stands = true;
+    linked({});
+  };
+  events.on_close = [this, rank, linked, stands](const Status& why) {
+    if (*stands) return on_link_closed(rank, why);
+    links_.erase(rank);
     linked(why.in(fmt::format("linking with rank {}", rank)));
   };
   auto hello = FrameWriter(FrameKind::link).u32(static_cast<uint32_t>(rank_)).take();
   auto opened = Connection::open(loop_, addresses_[static_cast<size_t>(rank)], job_, std::move(hello),
                                  within_s, std::move(events));
   if (!opened.ok()) return linked(opened.status().in(fmt::format("linking with rank {}", rank)));
-  *self = *opened;
-  add_link(rank, opened.take());
-}
-
-/// Opens a link for the ring, unless there is one or one is being opened. The attempt has no time limit: the
-/// other rank may accept the link late, and would take its end for the death of this rank.
-void Peers::reach(int rank) {
-  if (links_.contains(rank)) return;
-  link(rank, std::numeric_limits<double>::infinity(),
-       [this, rank](const Status&) { ring_.on_reached(rank); });
+  links_[rank] = opened.take();
 }
 
 Connection::Events Peers::link_events(int rank) {
   Connection::Events events;
   events.on_frame = [this, rank](const Frame& frame) { on_frame(rank, frame); };
   events.on_close = [this, rank](const Status& why) { on_link_closed(rank, why); };
-  events.on_refused = [this, rank] { on_refused(rank); };
   return events;
-}
-
-void Peers::add_link(int rank, std::shared_ptr<Connection> link) {
-  for (const auto& death : deaths_) link->send(death);
-  for (const auto& failure : failures_) link->send(failure);
-  links_.emplace(rank, std::move(link));
-}
-
-bool Peers::is_linked(int rank) const {
-  const auto [begin, end] = links_.equal_range(rank);
-  return std::any_of(begin, end, [](const auto& entry) { return entry.second->proven(); });
 }
 
 void Peers::welcome(AuthenticatedPeer peer) {
@@ -107,10 +76,8 @@ void Peers::welcome(AuthenticatedPeer peer) {
     report([rank, purpose, held](const Callbacks& callbacks) {
       if (callbacks.on_data_connection) callbacks.on_data_connection(rank, purpose, std::move(*held));
     });
-  } else if (peer.purpose == FrameKind::link) {
-    // No link is refused: the rank that opened it would take its end for the death of this rank.
-    if (fate(rank) == Fate::gone) fates_[static_cast<size_t>(rank)] = Fate::present;
-    add_link(rank, Connection::adopt(loop_, std::move(peer.connection), link_events(rank)));
+  } else if (peer.purpose == FrameKind::link && !links_.contains(rank) && fate(rank) == Fate::present) {
+    links_[rank] = Connection::adopt(loop_, std::move(peer.connection), link_events(rank));
   } else if (peer.purpose == FrameKind::questions) {
     questions_.welcome(std::move(peer.connection));
   }
@@ -139,16 +106,14 @@ void Peers::forget_process(int rank) {
 
 void Peers::drop_link(int rank) {
   forget_process(rank);
-  for (auto found = links_.find(rank); found != links_.end(); found = links_.find(rank)) {
-    const auto link = std::move(found->second);  // its own callback may be running: let go of it last
-    links_.erase(found);
-    link->close();
-  }
-  ring_.on_lost(rank);
+  const auto found = links_.find(rank);
+  if (found == links_.end()) return;
+  const auto link = std::move(found->second);  // its own callback may be running: let go of it last
+  links_.erase(found);
+  link->close();
 }
 
 void Peers::leave() {
-  ring_.close();
   while (!processes_.empty()) forget_process(processes_.begin()->first);
   const auto goodbye = FrameWriter(FrameKind::goodbye).take();
   pass_on(goodbye, -1);
@@ -182,16 +147,10 @@ void Peers::on_frame(int from, const Frame& frame) {
 }
 
 void Peers::on_link_closed(int rank, const Status& why) {
-  drop_link(rank);
+  links_.erase(rank);
   bury(rank,
        fmt::format("rank {} is dead: {} without a goodbye (noticed by rank {})", rank, why.message(), rank_),
        -1);
-}
-
-/// The rank has left or is dead. If it is dead, those linked with it report so.
-void Peers::on_refused(int rank) {
-  if (fate(rank) == Fate::present) fates_[static_cast<size_t>(rank)] = Fate::gone;
-  ring_.on_lost(rank);
 }
 
 void Peers::on_dead_news(int from, FrameReader reader) {
@@ -203,20 +162,25 @@ void Peers::on_dead_news(int from, FrameReader reader) {
 }
 
 void Peers::bury(int rank, const std::string& why, int heard_from) {
-  if (fate(rank) == Fate::left || fate(rank) == Fate::dead) return;
+  if (fate(rank) != Fate::present) return;
   fates_[static_cast<size_t>(rank)] = Fate::dead;
   log::info("{}", why);
   drop_link(rank);
   questions_.give_up(rank);
-  deaths_.push_back(FrameWriter(FrameKind::dead).u32(static_cast<uint32_t>(rank)).text(why).take());
-  pass_on(deaths_.back(), heard_from);
+  pass_on(FrameWriter(FrameKind::dead).u32(static_cast<uint32_t>(rank)).text(why).take(), heard_from);
   report([rank, status = Status(Code::remote_error, why)](const Callbacks& callbacks) {
     if (callbacks.on_dead) callbacks.on_dead(rank, status);
   });
 }
 
 void Peers::tell_failed(uint32_t comm, const std::string& why) {
-  pass_on_failure(static_cast<uint32_t>(rank_), ++news_told_, comm, why, -1);
+  pass_on(FrameWriter(FrameKind::failed)
+              .u32(static_cast<uint32_t>(rank_))
+              .u64(++news_told_)
+              .u32(comm)
+              .text(why)
+              .take(),
+          -1);
 }
 
 void Peers::on_failed_news(int from, FrameReader reader) {
@@ -230,17 +194,10 @@ void Peers::on_failed_news(int from, FrameReader reader) {
   uint64_t& seen = news_seen_[static_cast<int>(origin)];
   if (number <= seen) return;
   seen = number;
-  pass_on_failure(origin, number, comm, why, from);
+  pass_on(FrameWriter(FrameKind::failed).u32(origin).u64(number).u32(comm).text(why).take(), from);
   report([origin, comm, why](const Callbacks& callbacks) {
     if (callbacks.on_failed) callbacks.on_failed(static_cast<int>(origin), comm, why);
   });
-}
-
-void Peers::pass_on_failure(uint32_t origin, uint64_t number, uint32_t comm, const std::string& why,
-                            int except) {
-  if (failures_.size() == kMostFailures) failures_.pop_front();
-  failures_.push_back(FrameWriter(FrameKind::failed).u32(origin).u64(number).u32(comm).text(why).take());
-  pass_on(failures_.back(), except);
 }
 
 void Peers::pass_on(std::span<const std::byte> frame, int except) {

@@ -1,14 +1,12 @@
 // Peers: what one rank knows of the others once the job has met, on the agent. It keeps the links to its
 // neighbours, takes a link that closes without a goodbye for a death, passes news on (each item once), and
-// calls back. A new link first carries the earlier reports: a rank may have been without links for a moment.
+// calls back.
 //
 // Thread safety: fate() from any thread, all else from the agent's thread.
-// Invariants: on_dead is called once for each rank; what happens before start() is reported by start(). A
-// link is closed only because one of its ends leaves or is dead.
+// Invariants: on_dead is called once for each rank; what happens before start() is reported by start().
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,16 +17,10 @@
 #include "bootstrap/bootstrap.h"
 #include "bootstrap/connection.h"
 #include "bootstrap/questions.h"
-#include "bootstrap/ring.h"
 
 namespace weft::bootstrap {
 
-enum class Fate : uint8_t {
-  present,
-  gone,  // nobody listens at its address: it has left, or is dead
-  left,
-  dead,
-};
+enum class Fate : uint8_t { present, left, dead };
 
 class Peers {
  public:
@@ -58,16 +50,11 @@ class Peers {
 
   bool is_peer(uint32_t rank) const;
   Connection::Events link_events(int rank);
-  void add_link(int rank, std::shared_ptr<Connection> link);
-  bool is_linked(int rank) const;
-  void reach(int rank);
   void on_frame(int from, const Frame& frame);
   void on_dead_news(int from, FrameReader reader);
   void on_failed_news(int from, FrameReader reader);
   void on_link_closed(int rank, const Status& why);
-  void on_refused(int rank);
   void bury(int rank, const std::string& why, int heard_from);
-  void pass_on_failure(uint32_t origin, uint64_t number, uint32_t comm, const std::string& why, int except);
   void pass_on(std::span<const std::byte> frame, int except);
   void drop_link(int rank);
   void forget_process(int rank);
@@ -79,8 +66,7 @@ class Peers {
   const int rank_, ranks_;
   std::vector<SocketAddress> addresses_;
   std::vector<std::atomic<Fate>> fates_;
-  std::multimap<int, std::shared_ptr<Connection>> links_;  // two if both ranks opened one
-  Ring ring_;
+  std::map<int, std::shared_ptr<Connection>> links_;
   struct Process {
     UniqueFd fd;
     EventLoop::Id watch = 0, timer = 0;
@@ -88,8 +74,6 @@ class Peers {
   std::map<int, Process> processes_;   // of neighbours on this host
   std::map<int, uint64_t> news_seen_;  // by origin: the number of its last failure that came here
   uint64_t news_told_ = 0;
-  std::vector<std::vector<std::byte>> deaths_;   // the frames that were passed on
-  std::deque<std::vector<std::byte>> failures_;  // the latest ones
   Questions questions_;
 
   Phase phase_ = Phase::waiting;

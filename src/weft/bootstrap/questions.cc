@@ -57,7 +57,6 @@ std::shared_ptr<Connection> Questions::way_to(int rank, Deadline deadline) {
     opened_.erase(rank);
     give_up(rank);
   };
-  events.on_refused = [this, rank] { ways_.on_refused(rank); };
   auto hello = FrameWriter(FrameKind::questions).u32(static_cast<uint32_t>(rank_)).take();
   const double within_s = deadline.remaining_ms(60'000) / 1e3;
   auto opened =

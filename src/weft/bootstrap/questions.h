@@ -42,7 +42,6 @@ class Questions {
     std::function<std::shared_ptr<Connection>(int rank)> link_to;  // null where there is no link
     std::function<SocketAddress(int rank)> address_of;
     std::function<bool(int rank)> gone;
-    std::function<void(int rank)> on_refused;  // nobody listens at its address any more
     std::function<OpReport(int from, uint32_t comm, uint32_t op)> answer;  // for this rank
   };
   Questions(EventLoop& loop, const Job& job, int rank, Ways ways)

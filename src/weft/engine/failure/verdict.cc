@@ -162,9 +162,9 @@ Operation* find_operation(const Communicator& comm, const Case& c) WEFT_REQUIRES
   return nullptr;
 }
 
-// The data connections of a rank that leaves in order end, but ranks of its own node have none. They learn
-// that it has left from its goodbye, if they are its neighbours, or else from the inquiry, which finds nobody
-// at its address. This function reports the end of the rank to operations that wait for it.
+// A rank that leaves in order says goodbye to its neighbours, and its data connections to other nodes end.
+// Ranks of its own node have no such connection. This function reports the end of the rank to operations that
+// wait for it.
 void note_who_has_left(Context& context, const Case& c, const Operation& op,
                        const std::vector<std::optional<bootstrap::OpReport>>& answers)
     WEFT_REQUIRES(context_lock) {
