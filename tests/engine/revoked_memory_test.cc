@@ -1,5 +1,5 @@
-// Memory that a rank takes back while a peer of another process reads it, over a scripted network: its
-// operation has failed, and the caller has used the buffer for something else.
+// A rank's operation fails while a peer of another process reads its memory. The caller then uses the buffer
+// for something else. Over a scripted network.
 #include <gtest/gtest.h>
 
 #include <algorithm>

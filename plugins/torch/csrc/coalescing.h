@@ -1,5 +1,5 @@
-// What threads have coalesced: the operations that a thread has called between startCoalescing() and
-// endCoalescing() of a group. Nothing here starts them: the backend does.
+// The operations that threads have called between startCoalescing() and endCoalescing() of a group. The
+// backend starts them.
 #ifndef WEFT_TORCH_COALESCING_H_
 #define WEFT_TORCH_COALESCING_H_
 

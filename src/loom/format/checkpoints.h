@@ -47,8 +47,8 @@ class Checkpoints {
   /// Errors: system_error, disk_full; invalid_argument when a complete checkpoint of this step is the only
   /// one there, since an interrupted write would then leave none.
   Status begin(uint64_t step);
-  /// Writes the manifest: `content` (an object), "step", and `files` with their sizes. What else is in the
-  /// folder is none of the checkpoint's. Waits until all of it is on the disk. Errors: invalid_argument when
+  /// Writes the manifest: `content` (an object), "step", and `files` with their sizes. Other files of the
+  /// folder are not listed. Waits until all of it is on the disk. Errors: invalid_argument when
   /// there are no files; not_found for one that is not there, as those of a rank that sees another folder of
   /// this name; disk_full, system_error.
   Status commit(uint64_t step, const Json& content, const std::vector<std::string>& files);

@@ -7,7 +7,7 @@ namespace loom::train {
 Status read_batch(engine::Engine& engine, const engine::Groups& groups, const text::BatchSource& batches,
                   int64_t step, int64_t counted) {
   const program::Job& job = engine.job();
-  // Of a batch that is not prescaled each tensor rank reads its part; the ranks exchange them in the step.
+  // Tensor ranks read a part each of a batch that is not prescaled, and exchange the parts in the step.
   const int readers = job.prescaled_batch ? 1 : job.tensor_degree;
   const int64_t count = job.batch / readers;
   const int64_t first = readers == 1 ? 0 : count * groups.coordinates().tensor;

@@ -19,8 +19,9 @@ Result<format::Json> object_of(const format::Json& manifest, const char* key) {
   return manifest[key];
 }
 
-/// The tokenizer of the dataset that the run trained on, where that is still in its place, or the same one in
-/// `folder`; else nullptr, and another one that is there goes.
+/// Puts the tokenizer of the run's dataset into `folder`, if the dataset is still in its place. Otherwise
+/// `folder` keeps a tokenizer that is the run's, and loses another one. Returns what is there then, or
+/// nullptr.
 Result<std::shared_ptr<const text::Tokenizer>> put_tokenizer(const format::Json& manifest,
                                                              const std::string& folder) {
   const Result<format::Json> section = object_of(manifest, "config");

@@ -414,7 +414,7 @@ Status Trainer::gather_trace() {
   return {};
 }
 
-/// Of a set that batches do not divide the last one has rows over, whose targets do not count.
+/// If batches do not divide the set, the last batch has rows beyond it. Their targets do not count.
 Result<std::optional<double>> Trainer::validate() {
   if (!data_.validation) return std::optional<double>();
   const auto all = static_cast<int64_t>(data_.validation->windows());

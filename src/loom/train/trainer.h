@@ -74,9 +74,9 @@ class Trainer {
   /// One step, and nothing else.
   Result<StepRecord> step();
   /// Trains to the last step, with evaluations and checkpoints on the way; `tell` is called after each step.
-  /// `stop`, if any, is asked once a step, and once a batch of an evaluation: when it says yes on any rank,
-  /// all end after that step, with a checkpoint and without its evaluation. Errors: not_finite,
-  /// communication_error, disk_full ….
+  /// `stop`, if any, is asked once a step, once a batch of an evaluation, and when a model is saved. If it
+  /// says yes on any rank, all end after that step. They save a checkpoint and give up an evaluation. Errors:
+  /// not_finite, communication_error, disk_full ….
   Status run(const std::function<void(const StepRecord&)>& tell, const std::function<bool()>& stop = {});
   /// Mean loss over the validation split, or over its first run.evaluation_steps batches; nothing where there
   /// is none.

@@ -38,6 +38,34 @@ class Trained : public Runs {
     return losses;
   }
 
+  /// Losses of two ranks, of which the second asks for the end when it is asked for the `times`-th time, in
+  /// step 3, its evaluation or its save.
+  std::map<int64_t, double> stopped_after_step_3(int times, size_t notes) {
+    std::map<int64_t, double> losses;
+    on_ranks(2, 1, [&](weftComm_t world) {
+      Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config_, world);
+      LOOM_ASSERT_OK(trainer);
+      const bool first = (*trainer)->groups().rank() == 0;
+      int asked = 0;
+      LOOM_ASSERT_OK((*trainer)->run(
+          [&](const train::StepRecord& record) {
+            if (first) losses[record.step] = record.loss;
+            EXPECT_FALSE(record.validation_loss.has_value());
+          },
+          [&] { return ++asked >= times && !first; }));
+      EXPECT_EQ(asked, times) << "there is no time for more";
+      EXPECT_TRUE((*trainer)->stopped());
+      EXPECT_EQ((*trainer)->next_step(), 3);
+      ASSERT_EQ((*trainer)->notes().size(), notes);
+      if (notes > 1) {
+        EXPECT_NE((*trainer)->notes()[0].find("the validation after step 3 is left out"), std::string::npos);
+      }
+      EXPECT_NE((*trainer)->notes().back().find("stopped after step 3 of 10"), std::string::npos);
+    });
+    EXPECT_TRUE(is_file(config_.run.out + "/checkpoints/step-00000003/manifest.json"));
+    return losses;
+  }
+
   double validation_ = 0;
 };
 
@@ -169,7 +197,7 @@ TEST_F(Trained, ACheckpointOfAnyLayoutBecomesAWholeModel) {
   const auto without = train::export_model(out + "/checkpoints/step-00000010", folder_ / "without");
   LOOM_ASSERT_OK(without);
   EXPECT_FALSE(without->tokenizer);
-  // Of an earlier export the same tokenizer stays, and another one goes.
+  // An earlier export's tokenizer stays if it is the run's, and goes otherwise.
   const auto again = train::export_model(out + "/checkpoints/step-00000010", folder_ / "exported-4");
   LOOM_ASSERT_OK(again);
   EXPECT_TRUE(again->tokenizer);
@@ -265,25 +293,7 @@ TEST_F(Trained, ARankThatIsAskedToStopStopsAllAfterTheSameStep) {
   const auto whole = run(config_, 2, 2);
   config_.parallel.sharded_data_parallel_degree = 2;
   config_.run.out = folder_ / "stopped";
-  std::map<int64_t, double> losses;
-  on_ranks(2, 1, [&](weftComm_t world) {
-    Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config_, world);
-    LOOM_ASSERT_OK(trainer);
-    const bool first = (*trainer)->groups().rank() == 0;
-    int asked = 0;
-    LOOM_ASSERT_OK((*trainer)->run(
-        [&](const train::StepRecord& record) {
-          if (first) losses[record.step] = record.loss;
-          EXPECT_FALSE(record.validation_loss.has_value());
-        },
-        [&] { return ++asked == 3 && !first; }));
-    EXPECT_TRUE((*trainer)->stopped());
-    EXPECT_EQ((*trainer)->next_step(), 3);
-    ASSERT_EQ((*trainer)->notes().size(), 2u);
-    EXPECT_NE((*trainer)->notes()[0].find("the validation after step 3 is left out"), std::string::npos);
-    EXPECT_NE((*trainer)->notes()[1].find("stopped after step 3 of 10"), std::string::npos);
-  });
-  EXPECT_TRUE(std::filesystem::exists(folder_ / "stopped/checkpoints/step-00000003/manifest.json"));
+  std::map<int64_t, double> losses = stopped_after_step_3(3, 2);
   losses.merge(run(config_, 2, 2));
   EXPECT_EQ(losses, whole);
 }
@@ -303,24 +313,7 @@ TEST_F(Trained, ARankThatIsAskedToStopDuringAnEvaluationOrASaveStopsAll) {
     SCOPED_TRACE(when.name);
     config_.run.out = folder_ / when.name;
     config_.run.evaluate_every = when.evaluate_every, config_.run.save_model_every = when.save_model_every;
-    on_ranks(2, 1, [&](weftComm_t world) {
-      Result<std::unique_ptr<train::Trainer>> trainer = train::Trainer::create(config_, world);
-      LOOM_ASSERT_OK(trainer);
-      const bool first = (*trainer)->groups().rank() == 0;
-      int asked = 0;
-      LOOM_ASSERT_OK((*trainer)->run(
-          [&](const train::StepRecord& record) { EXPECT_FALSE(record.validation_loss.has_value()); },
-          [&] { return ++asked >= when.asked && !first; }));
-      EXPECT_EQ(asked, when.asked) << "there is no time for more";
-      EXPECT_TRUE((*trainer)->stopped());
-      EXPECT_EQ((*trainer)->next_step(), 3);
-      ASSERT_EQ((*trainer)->notes().size(), when.notes);
-      if (when.notes > 1) {
-        EXPECT_NE((*trainer)->notes()[0].find("the validation after step 3 is left out"), std::string::npos);
-      }
-      EXPECT_NE((*trainer)->notes().back().find("stopped after step 3 of 10"), std::string::npos);
-    });
-    EXPECT_TRUE(is_file(config_.run.out + "/checkpoints/step-00000003/manifest.json"));
+    (void)stopped_after_step_3(when.asked, when.notes);
   }
 }
 
