@@ -558,7 +558,8 @@ WEFT_API weftResult_t weftStreamQueryTo(weftStream_t stream, uint64_t position);
  * never inside this call, and may call every function but weftStreamDestroy. Callbacks of one stream start
  * in the order of these calls, all callbacks of a process one after the other. If one takes a millisecond,
  * the next starts beside it, so lock what they share. For a poll loop, let `notify` write to an eventfd.
- * Errors: weftInvalidPointer (NULL or destroyed, or `notify` is NULL). */
+ * Errors: weftInvalidPointer (NULL or destroyed, or `notify` is NULL), weftSystemError (no thread for it can
+ * be started). */
 WEFT_API weftResult_t weftStreamNotify(weftStream_t stream, weftNotify_t notify, void* arg);
 
 /* ---- collectives ----

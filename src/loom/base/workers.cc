@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/thread.h"
+
 namespace loom {
 namespace {
 
@@ -18,7 +20,11 @@ inline void pause() {
 }  // namespace
 
 Workers::Workers(int threads) : scratch_(threads) {
-  for (int worker = 1; worker < threads; ++worker) threads_.emplace_back([this, worker] { serve(worker); });
+  for (int worker = 1; worker < threads && started_.ok(); ++worker) {
+    Result<std::thread> thread = start_thread([this, worker] { serve(worker); });
+    started_ = thread.status();
+    if (thread.ok()) threads_.push_back(thread.take());
+  }
 }
 
 Workers::~Workers() {

@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/status.h"
+
 namespace loom {
 
 class Workers {
@@ -19,12 +21,15 @@ class Workers {
   /// body(context, part, worker): 0 ≤ worker < threads().
   using Body = void (*)(void* context, int64_t part, int worker);
 
-  /// `threads` ≥ 1 counts the caller of run().
+  /// `threads` ≥ 1 counts the caller of run(). Where the system gives fewer, those share the work; see
+  /// started().
   explicit Workers(int threads);
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
+  /// Whether all threads could be started. Errors: system_error.
+  const Status& started() const { return started_; }
   int threads() const { return static_cast<int>(threads_.size()) + 1; }
 
   /// Runs `body` for all parts in [0, parts) and returns when all are done.
@@ -55,6 +60,7 @@ class Workers {
   void work(int worker);
 
   std::vector<std::thread> threads_;
+  Status started_;
   std::vector<Scratch> scratch_;
   Scratch shared_;
   Body body_ = nullptr;

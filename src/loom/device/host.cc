@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/thread.h"
 
 namespace loom::device {
 namespace {
@@ -72,8 +73,15 @@ class QueueAtOnce final : public HostQueue {
 
 class ThreadQueue final : public HostQueue {
  public:
-  ThreadQueue() : thread_([this] { serve(); }) {}
+  static Result<std::unique_ptr<Queue>> create() {
+    std::unique_ptr<ThreadQueue> queue(new ThreadQueue);
+    Result<std::thread> thread = start_thread([own = queue.get()] { own->serve(); });
+    LOOM_TRY(thread.status());
+    queue->thread_ = thread.take();
+    return std::unique_ptr<Queue>(std::move(queue));
+  }
   ~ThreadQueue() override {
+    if (!thread_.joinable()) return;
     push({});
     thread_.join();
   }
@@ -97,6 +105,7 @@ class ThreadQueue final : public HostQueue {
   }
 
  private:
+  ThreadQueue() = default;
   /// Work without a function ends the thread.
   void push(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
@@ -123,7 +132,7 @@ class ThreadQueue final : public HostQueue {
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
   uint64_t queued_ = 0, done_ = 0;
-  std::thread thread_;  // last: it uses all of these
+  std::thread thread_;  // joinable once create() is through
 };
 
 }  // namespace
@@ -163,7 +172,7 @@ Result<Memory> Host::allocate(int64_t bytes) {
 
 Result<std::unique_ptr<Queue>> Host::make_queue() {
   if (queues_ == Queues::at_once) return std::unique_ptr<Queue>(new QueueAtOnce);
-  return std::unique_ptr<Queue>(new ThreadQueue);
+  return ThreadQueue::create();
 }
 
 Result<std::unique_ptr<Event>> Host::make_event() { return std::unique_ptr<Event>(new HostEvent); }

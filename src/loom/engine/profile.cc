@@ -111,6 +111,7 @@ class Profile {
     pass_.arrays.lengths = nullptr;  // all sequences are as long as they can be
   }
 
+  const Workers& workers() const { return workers_; }
   std::vector<UnitProfile> run() {
     // Blocks first: there are most of them, and what there is no time for is modelled by their times.
     std::vector<UnitProfile> profiles(units_.size());
@@ -315,8 +316,11 @@ Result<std::vector<UnitProfile>> profile_units(const program::Job& job, int thre
                 settings.repeats);
   LOOM_TRY(check_memory(job, settings.limit_bytes));
   try {  // whole units, which a rank of the job may be too small for
-    return program::with_type(job.precision,
-                              [&]<typename T>(T) { return Profile<T>(job, threads, settings).run(); });
+    return program::with_type(job.precision, [&]<typename T>(T) -> Result<std::vector<UnitProfile>> {
+      Profile<T> profile(job, threads, settings);
+      LOOM_TRY(profile.workers().started());
+      return profile.run();
+    });
   } catch (const std::bad_alloc&) {
     return fail(Code::out_of_memory,
                 "there is not enough memory to measure the model's units one at a time, the largest of {} "

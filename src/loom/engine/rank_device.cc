@@ -34,6 +34,7 @@ Result<std::unique_ptr<RankDevice>> RankDevice::create(const Where& where, bool 
   if (where.threads < 1)
     return fail(Code::invalid_argument, "threads is {}, must be at least 1", where.threads);
   std::unique_ptr<RankDevice> own(new RankDevice(where.threads));
+  LOOM_TRY(own->workers_.started());
   if (where.gpu >= 0) {
     LOOM_TRY(own->open_gpu(where.gpu, strict));
   } else {

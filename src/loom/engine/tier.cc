@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "base/thread.h"
+
 namespace loom::engine {
 
 Result<std::unique_ptr<Tier>> Tier::create(const std::string& folder, int64_t bytes) {
@@ -28,12 +30,17 @@ Result<std::unique_ptr<Tier>> Tier::create(const std::string& folder, int64_t by
   if (const int error = ::posix_fallocate(file.get(), 0, bytes); error != 0)
     return fail_errno(error,
                       fmt::format("cannot reserve {} bytes for offloaded activations in {}", bytes, place));
-  return std::unique_ptr<Tier>(new Tier(std::move(file)));
+  std::unique_ptr<Tier> tier(new Tier(std::move(file)));
+  Result<std::thread> thread = start_thread([own = tier.get()] { own->serve(); });
+  LOOM_TRY(thread.status());
+  tier->thread_ = thread.take();
+  return tier;
 }
 
-Tier::Tier(UniqueFd file) : file_(std::move(file)), thread_([this] { serve(); }) {}
+Tier::Tier(UniqueFd file) : file_(std::move(file)) {}
 
 Tier::~Tier() {
+  if (!thread_.joinable()) return;
   stop_.store(true);
   submitted_.fetch_add(1, std::memory_order_release);  // no request: what it wakes sees stop_ first
   submitted_.notify_one();

@@ -53,7 +53,7 @@ class Tier {
   std::atomic<uint64_t> submitted_{0}, done_{0};
   std::atomic<int> error_{0};  // errno of the first failure
   std::atomic<bool> stop_{false};
-  std::thread thread_;
+  std::thread thread_;  // joinable once create() is through
 };
 
 }  // namespace loom::engine

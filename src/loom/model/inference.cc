@@ -56,6 +56,7 @@ Result<std::unique_ptr<Inference>> Inference::create(const ModelSpec& spec,
   for (const Unit& unit : units_of(spec)) elements += static_cast<double>(unit.elements);
   LOOM_TRY(check_memory("the model's parameters", elements * sizeof(float)));
   std::unique_ptr<Inference> model(new Inference(spec, threads));
+  LOOM_TRY(model->workers_->started());
   for (const Unit& unit : model->units_) {
     model->parameters_.emplace_back(static_cast<size_t>(unit.elements));
     LOOM_TRY(read_parameters(file, unit, 0, model->parameters_.back()));

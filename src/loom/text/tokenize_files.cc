@@ -11,6 +11,7 @@
 
 #include "base/control_group.h"
 #include "base/file.h"
+#include "base/thread.h"
 #include "format/json_file.h"
 #include "text/dataset.h"
 #include "text/replace_tokenizer.h"
@@ -134,10 +135,14 @@ std::vector<std::vector<Token>> tokenize(std::span<const Part> parts, const Toke
       if (parts[i].ends_document && tokenizer.end_of_text()) tokens[i].push_back(*tokenizer.end_of_text());
     }
   };
-  std::vector<std::jthread> helpers;
-  for (size_t i = 1; i < std::min(threads, parts.size()); ++i) helpers.emplace_back(work);
+  std::vector<std::thread> helpers;
+  for (size_t i = 1; i < std::min(threads, parts.size()); ++i) {
+    Result<std::thread> helper = start_thread(work);
+    if (!helper.ok()) break;  // those that are there share the parts
+    helpers.push_back(helper.take());
+  }
   work();
-  helpers.clear();
+  for (std::thread& helper : helpers) helper.join();
   return tokens;
 }
 

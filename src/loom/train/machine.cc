@@ -320,6 +320,7 @@ Result<program::Machine> measure_machine(const program::Job& job, const engine::
     LOOM_TRY(groups.barrier());
     {
       Workers workers(threads);
+      LOOM_TRY(groups.agree(workers.started()));
       measure_kernels(workers, job, machine);
     }
     if (job.offload) {

@@ -8,6 +8,7 @@
 #include "api/handles.h"
 #include "base/mutex.h"
 #include "base/settings.h"
+#include "base/thread.h"
 #include "device/cuda/device.h"
 #include "engine/record/dump.h"
 
@@ -35,7 +36,9 @@ Status finalize(weftComm_t handle) {
   };
   if ((*found)->options().blocking) return finish();
   if (handle->background.joinable()) handle->background.join();
-  handle->background = std::thread([finish] { (void)finish(); });
+  Result<std::thread> thread = start_thread("weft-finalize", [finish] { (void)finish(); });
+  if (!thread) return finish();
+  handle->background = thread.take();
   return fail(Code::in_progress, "the communicator is being finalized");
 }
 

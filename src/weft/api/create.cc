@@ -11,6 +11,7 @@
 #include "base/cancellation.h"
 #include "base/mutex.h"
 #include "base/settings.h"
+#include "base/thread.h"
 #include "bootstrap/launch.h"
 #include "job/founding.h"
 
@@ -76,10 +77,15 @@ Status create(weftComm_t* out, const CommSpec& spec, Communicator* parent,
       return rest.status();
     }
     if (!blocking) {
-      handle->background = std::thread([handle, fill, rest = rest.take()] {
+      Result<std::thread> thread = start_thread("weft-create", [handle, fill, rest = rest.take()] {
         const Cancellation by_abort(handle->creation_cancelled);
         (void)fill(rest);
       });
+      if (!thread) {
+        refuse(thread.status());
+        return thread.status();
+      }
+      handle->background = thread.take();
       return {};
     }
     Status filled = fill(*rest);

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "api/handles.h"
+#include "base/thread.h"
 
 namespace weft::api {
 namespace {
@@ -51,7 +52,12 @@ Status run_creations(const std::vector<Creation>& creations) {
   };
   const std::vector<std::vector<size_t>> rows = rows_of(creations);
   std::vector<std::thread> threads;
-  for (size_t i = 1; i < rows.size(); ++i) threads.emplace_back(run, rows[i]);
+  for (size_t row = 1; row < rows.size(); ++row) {
+    Result<std::thread> thread = start_thread("weft-create", [&run, &rows, row] { run(rows[row]); });
+    if (thread) threads.push_back(thread.take());
+    else
+      for (const size_t i : rows[row]) creations[i].cancel(outcomes[i] = thread.status());
+  }
   run(rows.front());
   for (std::thread& thread : threads) thread.join();
   for (const Status& outcome : outcomes) WEFT_TRY(outcome);

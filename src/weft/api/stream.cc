@@ -93,6 +93,7 @@ weftResult_t weftStreamNotify(weftStream_t stream, weftNotify_t notify, void* ar
   if (Status valid = check(stream); !valid) return report(valid.in(__func__));
   if (!notify)
     return report(fail(Code::invalid_pointer, "notify is NULL, must be a function to call").in(__func__));
-  stream->stream->notify([notify, arg](const Status& outcome) { notify(report(outcome), arg); });
-  return weftSuccess;
+  const Status noted =
+      stream->stream->notify([notify, arg](const Status& outcome) { notify(report(outcome), arg); });
+  return report(noted.in(__func__));
 }

@@ -1,10 +1,15 @@
-// Threads: names and pinning.
+// Threads: their start, names and pinning.
 #pragma once
 
 #include <sys/types.h>
 
 #include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
 #include <vector>
+
+#include "base/status.h"
 
 namespace weft {
 
@@ -19,6 +24,23 @@ inline const void* this_thread() {
 }
 
 void name_thread(const std::string& name);
+
+/// Starts a thread of that name, which runs `body()`. Errors: system_error when the process may have no more.
+template <typename Body>
+Result<std::thread> start_thread(const char* name, Body body) {
+  try {
+    return std::thread([name, body = std::move(body)]() mutable {
+      name_thread(name);
+      body();
+    });
+  } catch (const std::system_error& error) {
+    return fail(Code::system_error,
+                "cannot start the thread {}: {}; what limits threads may be ulimit -u or the control group's "
+                "pids.max",
+                name, error.code().message());
+  }
+}
+
 /// Where a thread may run, by logical CPU; 0 is the calling one. Empty if the kernel does not say.
 std::vector<bool> cpus_of(pid_t thread);
 /// Pins the calling thread to the given logical CPU if the process may run there; otherwise leaves it alone.

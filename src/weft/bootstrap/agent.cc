@@ -81,19 +81,13 @@ class Agent {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    Status status;
-    try {
-      thread_ = std::thread([loop = *loop] {
-        name_thread("weft-bootstrap");
-        loop->loop();
-      });
-      running_ = loop.take();
-      process_ = getpid();
-    } catch (const std::system_error& error) {
-      status = fail(Code::system_error, "cannot start the bootstrap's thread: {}", error.what());
-    }
+    Result<std::thread> thread = start_thread("weft-bootstrap", [loop = *loop] { loop->loop(); });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return status;
+    if (!thread.ok()) return thread.status();
+    thread_ = thread.take();
+    running_ = loop.take();
+    process_ = getpid();
+    return {};
   }
 
   /// A forked child has a copy of the agent, but not its thread. What the thread served stays the parent's:

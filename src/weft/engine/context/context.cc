@@ -72,7 +72,9 @@ Status Context::begin(Deadline deadline) {
       .on_question = [this](int from, uint32_t comm,
                             uint32_t number) { return failures_.on_question(from, comm, number); },
   }));
-  waiting_.set_home(ProgressEngine::instance().attach(*this));
+  const Result<ProgressThread*> home = ProgressEngine::instance().attach(*this);
+  if (!home) return home.status();
+  waiting_.set_home(*home);
   return {};
 }
 

@@ -48,16 +48,18 @@ const bool leaves_doorbell = (on_fork_in_child([] { g_signal_doorbell.store(-1);
 
 class ProgressThread {
  public:
-  /// `cpu` is where it is pinned; -1 = anywhere.
-  ProgressThread(int index, int cpu)
-      : index_(index), cpu_(cpu), doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (index == 0) g_signal_doorbell.store(doorbell_.get());
-    thread_ = std::thread([this] { run(); });
+  /// `cpu` is where it is pinned; -1 = anywhere. Errors: system_error.
+  static Result<std::unique_ptr<ProgressThread>> start(int index, int cpu) {
+    std::unique_ptr<ProgressThread> made(new ProgressThread(index, cpu));
+    Result<std::thread> thread = start_thread("weft-progress", [self = made.get()] { self->run(); });
+    if (!thread.ok()) return thread.status();
+    made->thread_ = thread.take();
+    return made;
   }
   ~ProgressThread() {
     stop_.store(true);
     ring();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
     int own = doorbell_.get();  // a successor may have put its own there
     if (index_ == 0) g_signal_doorbell.compare_exchange_strong(own, -1);
   }
@@ -87,8 +89,12 @@ class ProgressThread {
   }
 
  private:
+  ProgressThread(int index, int cpu)
+      : index_(index), cpu_(cpu), doorbell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (index == 0) g_signal_doorbell.store(doorbell_.get());
+  }
+
   void run() {
-    name_thread("weft-progress");
     device::cuda::keep_context_on_this_thread();
     MemoryWatch::unblock();
     if (cpu_ >= 0) pin_thread(cpu_);
@@ -198,7 +204,7 @@ class ProgressThread {
   std::vector<Context*> contexts_;
   std::vector<pollfd> fds_;  // of sleep(), kept for their memory
   std::vector<Context*> entered_;
-  std::thread thread_;
+  std::thread thread_;  // joinable from start() on
 };
 
 ProgressEngine::ProgressEngine(const ProgressEngine* before) : process_(getpid()), before_(before) {}
@@ -216,13 +222,17 @@ ProgressEngine& ProgressEngine::instance() {
   return *current;
 }
 
-ProgressThread* ProgressEngine::attach(Context& context) {
+Result<ProgressThread*> ProgressEngine::attach(Context& context) {
   const MutexLock guard(mutex_);
   if (threads_.empty()) {
     const std::vector<int> cpus = topology::progress_cpus();
-    for (int i = 0; i < settings().progress_threads; ++i)
-      threads_.push_back(
-          std::make_unique<ProgressThread>(i, i < static_cast<int>(cpus.size()) ? cpus[i] : -1));
+    std::vector<std::unique_ptr<ProgressThread>> threads;
+    for (int i = 0; i < settings().progress_threads; ++i) {
+      auto thread = ProgressThread::start(i, i < static_cast<int>(cpus.size()) ? cpus[i] : -1);
+      if (!thread) return thread.status();
+      threads.push_back(thread.take());
+    }
+    threads_ = std::move(threads);
   }
   ProgressThread* least = threads_.front().get();
   for (auto& thread : threads_)

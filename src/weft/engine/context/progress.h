@@ -10,6 +10,7 @@
 
 #include "base/fd.h"
 #include "base/mutex.h"
+#include "base/status.h"
 
 namespace weft::engine {
 
@@ -23,8 +24,9 @@ class ProgressEngine {
   /// one of its own.
   static ProgressEngine& instance();
 
-  /// The thread that drives `context` from now on; valid until detach().
-  ProgressThread* attach(Context& context);
+  /// The thread that drives `context` from now on; valid until detach(). Errors: system_error when no thread
+  /// can be started.
+  Result<ProgressThread*> attach(Context& context);
   /// When this returns no progress thread is inside `context`. One that is the parent's, in a forked child,
   /// has none there.
   void detach(Context& context, ProgressThread* home);

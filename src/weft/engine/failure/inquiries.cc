@@ -7,20 +7,22 @@
 
 namespace weft::engine {
 
-bool Inquiries::ask(Inquiry inquiry) {
-  if (running_) return false;
+Status Inquiries::ask(Inquiry inquiry) {
+  if (running_) return fail(Code::in_progress, "another inquiry runs");
   if (thread_.joinable()) thread_.join();  // it has ended: running_ is false
-  running_ = true;
-  thread_ = std::thread([this, inquiry = std::move(inquiry)]() mutable {
-    name_thread("weft-inquiry");
+  Result<std::thread> thread = start_thread("weft-inquiry", [this, inquiry = std::move(inquiry)]() mutable {
     for (; inquiry; inquiry = next()) inquiry();
   });
-  return true;
+  if (!thread.ok()) return thread.status();
+  thread_ = thread.take();
+  running_ = true;
+  return {};
 }
 
-void Inquiries::ask_in_turn(uint32_t comm, Inquiry inquiry) {
-  if (running_) waiting_.try_emplace(comm, std::move(inquiry));
-  else (void)ask(std::move(inquiry));
+Status Inquiries::ask_in_turn(uint32_t comm, Inquiry inquiry) {
+  if (!running_) return ask(std::move(inquiry));
+  waiting_.try_emplace(comm, std::move(inquiry));
+  return {};
 }
 
 // Runs on the thread of inquiries when one has ended. If none waits, the thread ends; the next inquiry starts

@@ -19,10 +19,11 @@ class Inquiries {
 
   explicit Inquiries(Context& context) : context_(context) {}
 
-  /// Runs an inquiry; false while another one runs.
-  bool ask(Inquiry inquiry) WEFT_REQUIRES(context_lock);
+  /// Runs an inquiry. Errors: in_progress while another one runs; system_error without a thread for it.
+  Status ask(Inquiry inquiry) WEFT_REQUIRES(context_lock);
   /// Runs an inquiry after the one that runs. At most one inquiry of a communicator waits: the first.
-  void ask_in_turn(uint32_t comm, Inquiry inquiry) WEFT_REQUIRES(context_lock);
+  /// Errors: system_error.
+  Status ask_in_turn(uint32_t comm, Inquiry inquiry) WEFT_REQUIRES(context_lock);
   /// Drops the inquiries that wait, and returns when none runs.
   void close() WEFT_EXCLUDES(context_lock);
 

@@ -210,6 +210,15 @@ void conclude(Context& context, Case c) {
   }
 }
 
+// A message did not fit. Without a thread that asks, the verdict says what this rank knows alone.
+void inquire_in_turn(Context& context, Communicator& comm, const Case& c) WEFT_REQUIRES(context_lock) {
+  const Status asked =
+      context.failures().inquiries().ask_in_turn(c.comm, [c, &context] { conclude(context, c); });
+  if (asked.ok()) return;
+  const std::vector<std::optional<bootstrap::OpReport>> no_answers(c.asked.size());
+  context.failures().fail_later(comm, who_differs(c, no_answers).in(c.name));
+}
+
 // Nobody has to be asked: this rank has counted them.
 void look_at_signals(Context& context, Operation& op, int64_t now) WEFT_REQUIRES(context_lock) {
   op.health.next_check_ns = op.end.deadline_ns;
@@ -225,8 +234,7 @@ void Verdict::on_mismatch(Context& context, Operation& op, int from) {
   op.health.mismatched = from;
   if (asked) return;
   op.health.verdict_pending = true;
-  Case c = open_case(op);
-  context.failures().inquiries().ask_in_turn(c.comm, [c, &context] { conclude(context, c); });
+  inquire_in_turn(context, *op.comm, open_case(op));
 }
 
 void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t number, int from) {
@@ -243,7 +251,7 @@ void Verdict::on_late_message(Context& context, Communicator& comm, uint32_t num
   c.asked = {from};
   c.worlds = {comm.members().world_rank(from)};
   c.mismatched = from;
-  context.failures().inquiries().ask_in_turn(c.comm, [c, &context] { conclude(context, c); });
+  inquire_in_turn(context, comm, c);
 }
 
 void Verdict::on_stall(Context& context, Operation& op, int64_t now) {
@@ -251,8 +259,12 @@ void Verdict::on_stall(Context& context, Operation& op, int64_t now) {
   if (op.call.purpose == Purpose::wait) return look_at_signals(context, op, now);
   Case c = open_case(op);
   c.overdue = now >= op.end.deadline_ns;
-  op.health.verdict_pending =
-      context.failures().inquiries().ask([c = std::move(c), &context] { conclude(context, c); });
+  const Status asked = context.failures().inquiries().ask([c, &context] { conclude(context, c); });
+  op.health.verdict_pending = asked.ok();
+  if (c.overdue && asked.code() == Code::system_error)
+    context.failures().fail(
+        op, fail(Code::timeout, "not finished after {} s, and nobody can be asked why: {}", op.end.timeout_s,
+                 asked.message()));
 }
 
 }  // namespace weft::engine

@@ -28,10 +28,13 @@ const bool leaves_home = (on_fork_in_child([] { g_home = new Home; }), true);
 
 }  // namespace
 
-std::shared_ptr<Notifier> Notifier::of_process() {
+Result<std::shared_ptr<Notifier>> Notifier::of_process() {
   const MutexLock guard(g_home->mutex);
   std::shared_ptr<Notifier> known = g_home->notifier.lock();
-  if (!known) g_home->notifier = known = std::make_shared<Notifier>();
+  if (known) return known;
+  known = std::make_shared<Notifier>();
+  WEFT_TRY(known->begin());
+  g_home->notifier = known;
   return known;
 }
 
@@ -46,6 +49,11 @@ Notifier::~Notifier() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+Status Notifier::begin() {
+  const MutexLock guard(mutex_);
+  return start_another();
+}
+
 void Notifier::post(Call call) {
   const MutexLock guard(mutex_);
   calls_.push_back(std::move(call));
@@ -56,11 +64,17 @@ void Notifier::post(Call call) {
 
 void Notifier::call_for_another() {
   if (idle_ > 0 || watching_) changed_.notify_one();
-  else if (threads_.size() < kMostThreads) threads_.emplace_back([this] { run(); });
+  else if (threads_.size() < kMostThreads) (void)start_another();  // or those behind wait for an end
+}
+
+Status Notifier::start_another() {
+  Result<std::thread> thread = start_thread("weft-notify", [this] { run(); });
+  if (!thread.ok()) return thread.status();
+  threads_.push_back(thread.take());
+  return {};
 }
 
 void Notifier::run() {
-  name_thread("weft-notify");
   MemoryWatch::unblock();
   MutexLock lock(mutex_);
   while (true) {

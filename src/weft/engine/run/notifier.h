@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/status.h"
 
 namespace weft::engine {
 
@@ -24,11 +25,14 @@ class Notifier {
   using Call = std::function<void()>;
 
   /// The process's, which lives as long as somebody has it; a forked child has one of its own.
-  static std::shared_ptr<Notifier> of_process();
+  /// Errors: system_error without a thread for it.
+  static Result<std::shared_ptr<Notifier>> of_process();
   /// Whether the calling thread is inside of a call.
   static bool is_calling_here();
 
   Notifier() = default;
+  /// Starts the first thread; before the first post(). Errors: system_error.
+  Status begin();
   /// Nothing is posted any more, and every call has ended.
   ~Notifier();
   Notifier(const Notifier&) = delete;
@@ -41,6 +45,7 @@ class Notifier {
   void carry_out_first() WEFT_REQUIRES(mutex_);
   void watch(MutexLock<Mutex>& lock) WEFT_REQUIRES(mutex_);
   void call_for_another() WEFT_REQUIRES(mutex_);
+  Status start_another() WEFT_REQUIRES(mutex_);
 
   Mutex mutex_;
   std::condition_variable_any changed_;

@@ -76,13 +76,18 @@ void Stream::note_failure(uint64_t position, const Status& status) {
   if (told.ok()) told = status;
 }
 
-void Stream::notify(Notice call) {
+Status Stream::notify(Notice call) {
   const MutexLock guard(mutex_);
-  if (!notifier_) notifier_ = Notifier::of_process();
+  if (!notifier_) {
+    auto notifier = Notifier::of_process();
+    if (!notifier) return notifier.status();
+    notifier_ = notifier.take();
+  }
   ++not_called_;
   Waiting notice{position_, std::exchange(unnoticed_, Status()), std::move(call)};
   if (queue_.empty()) post(std::move(notice));
   else notices_.push_back(std::move(notice));
+  return {};
 }
 
 void Stream::post(Waiting notice) {

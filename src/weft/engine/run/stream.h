@@ -49,9 +49,9 @@ class Stream {
   /// ok when the first `position` operations have ended (or the first failure), in_progress otherwise.
   Status query(uint64_t position = UINT64_MAX);
   /// Calls `call` on a thread of the Notifier when all that is queued now has ended, with the first failure
-  /// of what was queued since the notify() before.
+  /// of what was queued since the notify() before. Errors: system_error without a thread for it.
   using Notice = std::function<void(const Status&)>;
-  void notify(Notice call);
+  Status notify(Notice call);
 
  private:
   struct Entry {
