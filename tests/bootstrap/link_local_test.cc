@@ -81,7 +81,7 @@ bool on_two_hosts(const std::function<void(int to, int from)>& first,
       if (unshare(CLONE_NEWNET) != 0) _exit(kSkipped);
       say(pipes.up[1], getpid());
       hear<int>(pipes.down[0]);
-      const bool ready = set_up("weft1", "fe80::2");
+      const bool ready = set_up("weft1", "fe80::2") && comes_to_run("weft1");
       say(pipes.up[1], int{ready});
       if (ready) second(pipes.up[1], pipes.down[0]);
       std::fflush(nullptr);
@@ -92,9 +92,10 @@ bool on_two_hosts(const std::function<void(int to, int from)>& first,
     if (!ip("link add spare0 type veth peer name spare1 2>/dev/null") ||
         !ip("link add weft0 type veth peer name weft1 netns " + std::to_string(pid)))
       _exit(kSkipped);
-    const bool ready = set_up("weft0", "fe80::1");
+    bool ready = set_up("weft0", "fe80::1");
     say(pipes.down[1], 0);
-    if (ready && hear<int>(pipes.up[0])) first(pipes.down[1], pipes.up[0]);
+    ready = ready && hear<int>(pipes.up[0]) && comes_to_run("weft0");
+    if (ready) first(pipes.down[1], pipes.up[0]);
     int status = 1;
     waitpid(other, &status, 0);
     EXPECT_EQ(status, 0);

@@ -23,19 +23,16 @@ inline constexpr const char* kNoNamespaces =
 
 inline bool ip(const std::string& command) { return std::system(("ip " + command).c_str()) == 0; }
 
-/// Waits until both ends of the cable are running: the kernel finds that out a little after they are up, and
-/// what is not running is no rail.
-inline bool both_are_running() {
-  const auto runs = [](const char* name) {
-    const Result<std::vector<Interface>> all = interfaces();
-    return all.ok() && std::ranges::any_of(*all, [&](const Interface& each) { return each.name == name; });
-  };
+/// Waits until interface `name` is running: the kernel finds that out a little after both ends of its cable
+/// are up, and what is not running is no rail.
+inline bool comes_to_run(const std::string& name) {
   const Deadline deadline = Deadline::in_seconds(20);
-  while (!runs("weft0") || !runs("weft1")) {
-    if (deadline.passed()) return false;
+  while (!deadline.passed()) {
+    const Result<std::vector<Interface>> all = interfaces(true);
+    if (all.ok() && std::ranges::find(*all, name, &Interface::name) != all->end()) return true;
     ::usleep(1000);
   }
-  return true;
+  return false;
 }
 
 /// Runs `body` in a process of its own, on a host with two interfaces on one network: weft0 is 10.9.0.1,
@@ -50,7 +47,7 @@ inline bool on_two_interfaces(const std::function<void()>& body) {
       _exit(kSkipped);
     const bool up = ip("link set lo up") && ip("addr add 10.9.0.1/24 dev weft0") &&
                     ip("addr add 10.9.0.2/24 dev weft1") && ip("link set weft0 up") &&
-                    ip("link set weft1 up") && both_are_running();
+                    ip("link set weft1 up") && comes_to_run("weft0") && comes_to_run("weft1");
     if (up) body();
     std::fflush(nullptr);
     _exit(!up || ::testing::Test::HasFailure() ? 1 : 0);
