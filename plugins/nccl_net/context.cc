@@ -9,7 +9,7 @@ namespace weft::nccl_net {
 Result<std::shared_ptr<Endpoint>> Context::endpoint_for(int device, const Device& description) {
   if (description.way == Way::tcp) return std::shared_ptr<Endpoint>();
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<Endpoint>& endpoint = endpoints_[device];
+  std::shared_ptr<Endpoint>& endpoint = endpoints_[&description];
   if (endpoint) {
     const std::lock_guard held(endpoint->mutex());
     if (endpoint->status().ok()) return endpoint;

@@ -34,7 +34,7 @@ class Context {
   const Ownership ownership_;
   const int traffic_class_;
   std::mutex mutex_;
-  std::unordered_map<int, std::shared_ptr<Endpoint>> endpoints_;   // by device
+  std::unordered_map<const Device*, std::shared_ptr<Endpoint>> endpoints_;
   std::unordered_map<uint32_t, std::unique_ptr<Dialer>> dialers_;  // by Handle::dialing
   uint32_t last_dial_ = 0;
 };

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -159,11 +160,17 @@ void Devices::add(Device device) {
   device.guid = hash_64(topology::host_id() + "/" + device.name);
   device.parts = {static_cast<int>(devices_.size())};
   devices_.push_back(std::make_unique<const Device>(std::move(device)));
+  physical_ = counted_ = devices_.size();
 }
 
 int Devices::count() const {
   const std::lock_guard lock(mutex_);
-  return static_cast<int>(devices_.size());
+  return static_cast<int>(counted_);
+}
+
+void Devices::count_afresh() {
+  const std::lock_guard lock(mutex_);
+  counted_ = physical_;
 }
 
 Result<const Device*> Devices::at(int number) const {
@@ -195,8 +202,12 @@ Result<int> Devices::combine(std::span<const int> parts) {
     whole.parts.push_back(number);
   }
   const std::lock_guard lock(mutex_);
-  devices_.push_back(std::make_unique<const Device>(std::move(whole)));
-  return static_cast<int>(devices_.size()) - 1;
+  const size_t number = counted_++;
+  auto device = std::make_unique<const Device>(std::move(whole));
+  if (number == devices_.size()) devices_.push_back(std::move(device));
+  else if (devices_[number]->parts != device->parts)
+    replaced_.push_back(std::exchange(devices_[number], std::move(device)));
+  return static_cast<int>(number);
 }
 
 }  // namespace weft::nccl_net

@@ -42,6 +42,9 @@ class Devices {
   static Result<Devices*> get();
 
   int count() const;
+  /// From here on no virtual device is counted that is not made again. The numbers of all stay valid until
+  /// then.
+  void count_afresh();
   /// Fails with invalid_argument for a number that no device has.
   Result<const Device*> at(int number) const;
   /// A device over the rails of all `parts`, and its number. A part may be named twice: two rails on one
@@ -56,7 +59,10 @@ class Devices {
   void add(Device device);
 
   mutable ForkSafeMutex mutex_;
-  std::vector<std::unique_ptr<const Device>> devices_;
+  std::vector<std::unique_ptr<const Device>> devices_;   // first the physical ones
+  std::vector<std::unique_ptr<const Device>> replaced_;  // virtual ones whose number another one has now
+  size_t physical_ = 0;
+  size_t counted_ = 0;
 };
 
 }  // namespace weft::nccl_net

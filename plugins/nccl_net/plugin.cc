@@ -12,6 +12,7 @@ namespace weft::nccl_net::plugin {
 namespace {
 
 constexpr int kMostConnections = 65'536;
+std::atomic<int> contexts{0};  // that init_context() has made
 
 /// Runs `body`, which returns a Status: the one way out of the plugin.
 template <typename Body>
@@ -80,6 +81,8 @@ abi::Result init(abi::Logger logger) {
   return guarded([&]() -> Status {
     const Result<Devices*> found = Devices::get();
     if (!found.ok()) return found.status();
+    // NCCL unloads the plugin with its last communicator, and then knows nothing of virtual devices.
+    if (contexts.load() == 0) (*found)->count_afresh();
     for (int i = 0; i < (*found)->count(); ++i) {
       const Device& device = **(*found)->at(i);
       const Result<gpu::Reach> reach = gpu::reach_of(device);
@@ -100,11 +103,15 @@ abi::Result init_context(void** context, int traffic_class, abi::Logger logger) 
   return guarded([&]() -> Status {
     if (!context) return null_pointer("the context to be made");
     *context = new Context(traffic_class);
+    ++contexts;
     return {};
   });
 }
 
-abi::Result finalize_context(void* context) { return destroy(static_cast<Context*>(context)); }
+abi::Result finalize_context(void* context) {
+  if (context) --contexts;
+  return destroy(static_cast<Context*>(context));
+}
 
 // ---- Devices
 

@@ -67,6 +67,29 @@ TEST_P(Versions, TellAndCarryTheSame) {
       });
 }
 
+/// NCCL unloads the plugin with its last communicator. After the next init() it takes all devices that it
+/// counts for physical ones, and makes the virtual ones again.
+TEST_P(Versions, CountVirtualDevicesOnlyOnceTheyAreMadeAgain) {
+  if (version() < 9) GTEST_SKIP() << "version 8 knows no virtual devices";
+  run([this](Process& self) {
+    const int physical = self.host().devices();
+    const int pair = self.host().make_virtual_device({0, 0});
+    if (version() >= 11) {
+      const auto beside = PluginHost::open(net().library, version());
+      EXPECT_EQ(beside->devices(), physical + 1) << "another communicator has taken them away";
+    }
+    EXPECT_EQ(self.host().finalize(), abi::kSuccess);
+
+    const auto next = PluginHost::open(net().library, version());
+    EXPECT_EQ(next->devices(), physical);
+    EXPECT_EQ(next->properties(pair).parts.count, 2) << "an NCCL that does not unload the plugin uses it";
+    EXPECT_EQ(next->make_virtual_device({0, 0, 0}), pair);
+    EXPECT_EQ(next->properties(pair).parts.count, 3);
+    EXPECT_EQ(next->make_virtual_device({0, 0}), pair + 1);
+    EXPECT_EQ(next->devices(), physical + 2);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Conformance, Versions,
                          ::testing::Combine(::testing::ValuesIn(real_nets()), ::testing::ValuesIn(kVersions)),
                          name_of_net);
