@@ -16,7 +16,7 @@ namespace {
 using nccl::Window_t;
 
 struct Window {
-  const Handle* owner;
+  const Handle* owner;  // null: that communicator has ended
   void* buffer;
   weftWindow_t own;  // set when the group has ended in which it was made
 };
@@ -71,13 +71,15 @@ weftWindow_t weft_window(Window_t window) {
   Windows& windows = Windows::get();
   const std::lock_guard guard(windows.mutex);
   const auto found = windows.open.find(reinterpret_cast<uintptr_t>(window));
-  return found == windows.open.end() ? nullptr : found->second.own;
+  return found == windows.open.end() || !found->second.owner ? nullptr : found->second.own;
 }
 
+// They stay in memory: a group that has not ended, or another thread, may be about to write `own`.
 void forget_windows(const Handle* handle) {
   Windows& windows = Windows::get();
   const std::lock_guard guard(windows.mutex);
-  std::erase_if(windows.open, [&](const auto& each) { return each.second.owner == handle; });
+  for (auto& [number, window] : windows.open)
+    if (window.owner == handle) window.owner = nullptr;
 }
 
 }  // namespace weft::nccl_shim
@@ -129,6 +131,10 @@ Result_t pncclCommWindowDeregister(Comm_t comm, Window_t window) {
     const auto found = find(windows, *handle, window);
     if (!found.ok()) return report(found.status().in(kName));
     own = found->own;
+    if (!own)
+      return report(fail(Code::invalid_usage,
+                         "{}: win is not registered: the group that makes it has not ended, or has failed",
+                         kName));
     windows.open.erase(reinterpret_cast<uintptr_t>(window));
   }
   return from_weft(weftCommWindowDeregister((*handle)->weft, own), (*handle)->weft);

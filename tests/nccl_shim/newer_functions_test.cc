@@ -151,6 +151,31 @@ TEST(NewerFunctions, AWindowIsNeverNullWithSuccess) {
   });
 }
 
+/// Registrations of a group are made when it ends, which may be after the communicator's last call.
+TEST(NewerFunctions, AWindowMayEndInTheGroupThatMakesIt) {
+  in_process(kWeft, [] {
+    const Shim shim;
+    Floats memory(16);
+    for (int ends = 0; ends < 2; ++ends)
+      on_threads(shim, 2, [&](int, Comm_t comm) {
+        nccl::Window_t window = nullptr;
+        Comm_t child = nullptr;
+        NCCL_OK(shim->CommSplit(comm, 0, 0, &child, nullptr));
+        NCCL_OK(shim->GroupStart());
+        NCCL_OK(shim->CommWindowRegister(child, memory.data(), 64, &window, 0));
+        if (ends > 0) NCCL_OK(shim->CommDestroy(child));
+        else {
+          EXPECT_EQ(shim->CommWindowDeregister(child, window), nccl::kInvalidUsage);
+          EXPECT_TRUE(mentions(shim.last_error(), "has not ended, or has failed")) << shim.last_error();
+        }
+        NCCL_OK(shim->GroupEnd());
+        if (ends > 0) return;
+        NCCL_OK(shim->CommWindowDeregister(child, window));
+        NCCL_OK(shim->CommDestroy(child));
+      });
+  });
+}
+
 struct WaitDescriptor {
   int count, peer, signal, context;
 };
