@@ -44,13 +44,13 @@ Result_t operate_as(const CollConfig* config, const char* name, Real real, Plain
                     Comm_t comm, Stream_t stream, Arguments... arguments) {
   if (!config) return operate(name, plain, ours, comm, stream, arguments...);
   const Result<Handle*> handle = usable(comm);
-  if (!handle.ok()) return report(handle.status().in(name));
+  if (!handle.ok()) return refuse(handle.status().in(name));
   if ((*handle)->backend == Backend::weft) {
-    if (Status possible = check(*config); !possible.ok()) return report(possible.in(name));
+    if (Status possible = check(*config); !possible.ok()) return refuse(possible.in(name));
     return operate(name, plain, ours, comm, stream, arguments...);
   }
   tally::count_call(Backend::nccl);
-  if (Status joined = join_group(Backend::nccl); !joined.ok()) return report(joined.in(name));
+  if (Status joined = join_group(Backend::nccl); !joined.ok()) return refuse(joined.in(name));
   return call_real(name, real, arguments..., *(*handle)->real, stream, config);
 }
 

@@ -109,13 +109,13 @@ Result_t finish(Result_t result, Handle* handle, Comm_t* out) {
 }
 
 Result_t init_rank(const char* name, Comm_t* out, int ranks, const UniqueId& id, int rank, Config* config) {
-  if (!out) return report(null_pointer("comm").in(name));
+  if (!out) return refuse(null_pointer("comm").in(name));
   *out = nullptr;
   const Result<Decision> decision = decision_of(id);
-  if (!decision.ok()) return report(decision.status().in(name));
+  if (!decision.ok()) return refuse(decision.status().in(name));
   const Result<weftConfig_t> own = weft_config(config);
-  if (!own.ok()) return report(own.status().in(name));
-  if (Status joined = join_group(decision->backend); !joined.ok()) return report(joined.in(name));
+  if (!own.ok()) return refuse(own.status().in(name));
+  if (Status joined = join_group(decision->backend); !joined.ok()) return refuse(joined.in(name));
   Handle* handle = new_handle(*decision);
   handle->device = current_device();
   if (decision->backend == Backend::nccl) {
@@ -144,10 +144,10 @@ Status check_devices(int count, const int* devices) {
 }
 
 Result_t init_all_weft(Comm_t* comms, int count, const int* devices, const Decision& decision) {
-  if (Status there = check_devices(count, devices); !there.ok()) return report(there.in("ncclCommInitAll"));
+  if (Status there = check_devices(count, devices); !there.ok()) return refuse(there.in("ncclCommInitAll"));
   weftUniqueId id;
   if (weftResult_t made = weftGetUniqueId(&id); made != weftSuccess) return from_weft(made, nullptr);
-  if (Status joined = join_group(Backend::weft); !joined.ok()) return report(joined);
+  if (Status joined = join_group(Backend::weft); !joined.ok()) return refuse(joined);
   (void)weftGroupStart();  // of its own, so that it works outside groups too
   weftResult_t first = weftSuccess;
   for (int rank = 0; rank < count; ++rank) {
@@ -172,7 +172,7 @@ Result_t init_all_weft(Comm_t* comms, int count, const int* devices, const Decis
 }
 
 Result_t init_all_real(Comm_t* comms, int count, const int* devices, const Decision& decision) {
-  if (Status joined = join_group(Backend::nccl); !joined.ok()) return report(joined);
+  if (Status joined = join_group(Backend::nccl); !joined.ok()) return refuse(joined);
   Comm_t* reals = new Comm_t[static_cast<size_t>(count)]();  // stays: NCCL may write it when a group ends
   const Result_t result = call_real("ncclCommInitAll", &Functions::CommInitAll, reals, count, devices);
   for (int rank = 0; rank < count; ++rank) {
@@ -190,13 +190,13 @@ Result_t init_all_real(Comm_t* comms, int count, const int* devices, const Decis
 /// A child of a communicator: `real` and `ours` make it where the parent is.
 template <typename Real, typename Ours>
 Result_t derive(const char* name, Comm_t comm, Comm_t* out, const Config* config, Real real, Ours ours) {
-  if (!out) return report(null_pointer("newcomm").in(name));
+  if (!out) return refuse(null_pointer("newcomm").in(name));
   *out = nullptr;
   const Result<Handle*> parent = usable(comm);
-  if (!parent.ok()) return report(parent.status().in(name));
+  if (!parent.ok()) return refuse(parent.status().in(name));
   const Result<weftConfig_t> own = weft_config(config);
-  if (!own.ok()) return report(own.status().in(name));
-  if (Status joined = join_group((*parent)->backend); !joined.ok()) return report(joined.in(name));
+  if (!own.ok()) return refuse(own.status().in(name));
+  if (Status joined = join_group((*parent)->backend); !joined.ok()) return refuse(joined.in(name));
   Handle* handle = new_handle((*parent)->decision);
   handle->device = (*parent)->device;
   handle->of_device = (*parent)->of_device;
@@ -242,15 +242,15 @@ WEFT_NCCL_ALIAS(CommInitRankConfig)
 Result_t pncclCommInitRankScalable(Comm_t* comm, int ranks, int rank, int count, UniqueId* ids,
                                    Config* config) {
   constexpr const char* kName = "ncclCommInitRankScalable";
-  if (!comm || !ids) return report(null_pointer(comm ? "commIds" : "newcomm").in(kName));
+  if (!comm || !ids) return refuse(null_pointer(comm ? "commIds" : "newcomm").in(kName));
   *comm = nullptr;
   if (count < 1 || count > ranks)
-    return report(fail(Code::invalid_argument, "{}: nId is {}, must be in [1, {}], the number of ranks",
+    return refuse(fail(Code::invalid_argument, "{}: nId is {}, must be in [1, {}], the number of ranks",
                        kName, count, ranks));
   const Result<Decision> decision = decision_of(ids[0]);
-  if (!decision.ok()) return report(decision.status().in(kName));
+  if (!decision.ok()) return refuse(decision.status().in(kName));
   if (decision->backend == Backend::weft) return init_rank(kName, comm, ranks, ids[0], rank, config);
-  if (Status joined = join_group(Backend::nccl); !joined.ok()) return report(joined.in(kName));
+  if (Status joined = join_group(Backend::nccl); !joined.ok()) return refuse(joined.in(kName));
   Handle* handle = new_handle(*decision);
   const Result_t result =
       call_real(kName, &Functions::CommInitRankScalable, handle->real, ranks, rank, count, ids, config);
@@ -259,11 +259,11 @@ Result_t pncclCommInitRankScalable(Comm_t* comm, int ranks, int rank, int count,
 WEFT_NCCL_ALIAS(CommInitRankScalable)
 
 Result_t pncclCommInitAll(Comm_t* comms, int count, const int* devices) {
-  if (!comms) return report(fail(Code::invalid_pointer, "ncclCommInitAll: comms is NULL"));
+  if (!comms) return refuse(fail(Code::invalid_pointer, "ncclCommInitAll: comms is NULL"));
   if (count < 1)
-    return report(fail(Code::invalid_argument, "ncclCommInitAll: ndev is {}, must be at least 1", count));
+    return refuse(fail(Code::invalid_argument, "ncclCommInitAll: ndev is {}, must be at least 1", count));
   std::fill_n(comms, count, nullptr);
-  if (!settings_status().ok()) return report(settings_status().in("ncclCommInitAll"));
+  if (!settings_status().ok()) return refuse(settings_status().in("ncclCommInitAll"));
   std::vector<int> listed(devices, devices ? devices + count : devices);
   for (int rank = 0; !devices && rank < count; ++rank) listed.push_back(rank);
   const Decision decision = nccl::decide(nccl::wanted_backend(), listed);
@@ -316,7 +316,7 @@ WEFT_NCCL_ALIAS(CommGetUniqueId)
 // Ranks that join have no communicator, but the id of one that grows.
 Result_t pncclCommGrow(Comm_t comm, int ranks, const UniqueId* id, int rank, Comm_t* grown, Config* config) {
   constexpr const char* kName = "ncclCommGrow";
-  if (!grown || (!comm && !id)) return report(null_pointer(grown ? "uniqueId" : "newcomm").in(kName));
+  if (!grown || (!comm && !id)) return refuse(null_pointer(grown ? "uniqueId" : "newcomm").in(kName));
   if (comm)
     return derive(
         kName, comm, grown, config,
@@ -330,9 +330,9 @@ Result_t pncclCommGrow(Comm_t comm, int ranks, const UniqueId* id, int rank, Com
         });
   *grown = nullptr;
   const Result<Decision> decision = decision_of(*id);
-  if (!decision.ok()) return report(decision.status().in(kName));
+  if (!decision.ok()) return refuse(decision.status().in(kName));
   if (decision->backend == Backend::weft) return init_rank(kName, grown, ranks, *id, rank, config);
-  if (Status joined = join_group(Backend::nccl); !joined.ok()) return report(joined.in(kName));
+  if (Status joined = join_group(Backend::nccl); !joined.ok()) return refuse(joined.in(kName));
   Handle* handle = new_handle({Backend::nccl, "the communicator that grows is NCCL's"});
   const Result_t result =
       call_real(kName, &Functions::CommGrow, Comm_t(nullptr), ranks, id, rank, handle->real, config);

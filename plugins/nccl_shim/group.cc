@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/group.h"
 #include "base/fork.h"
 #include "export.h"
 #include "report.h"
@@ -14,6 +15,7 @@ namespace {
 struct Group {
   int depth = 0;
   bool in_weft = false, in_real = false;
+  Status refused;  // the first call that was
   std::vector<std::pair<Comm_t*, Handle*>> creations;
   std::vector<std::pair<weftResult_t (*)(weftComm_t), weftComm_t>> ends;  // of Weft's communicators
 };
@@ -33,6 +35,14 @@ void forget_failures(const Group& group) {
 nccl::Result_t worse(nccl::Result_t first, nccl::Result_t second) {
   if (first == nccl::kSuccess || (first == nccl::kInProgress && second != nccl::kSuccess)) return second;
   return first;
+}
+
+/// Ends Weft's part by `end`, which starts nothing if a call was refused.
+template <typename End>
+nccl::Result_t end_own_part(const Group& group, End end) {
+  if (!group.in_weft) return report(group.refused);
+  if (!group.refused.ok()) api::spoil_group(group.refused);
+  return from_weft(end(), nullptr);
 }
 
 nccl::Result_t run_ends(const Group& group) {
@@ -63,6 +73,11 @@ Status join_group(Backend backend) {
 }
 
 bool in_group() { return t_group.depth > 0; }
+
+nccl::Result_t refuse(const Status& why) {
+  if (in_group() && t_group.refused.ok()) t_group.refused = why;
+  return report(why);
+}
 
 bool in_group_of(Backend backend) {
   return in_group() && (backend == Backend::nccl ? t_group.in_real : t_group.in_weft);
@@ -105,7 +120,7 @@ Result_t pncclGroupEnd() {
   }
   const Group group = close();
   const Result_t real = group.in_real ? from_real((*Library::get())->functions().GroupEnd()) : kSuccess;
-  const Result_t own = group.in_weft ? from_weft(weftGroupEnd(), nullptr) : kSuccess;
+  const Result_t own = end_own_part(group, weftGroupEnd);
   if (real != kInProgress) forget_failures(group);
   return worse(worse(real, own), run_ends(group));
 }
@@ -131,9 +146,8 @@ Result_t pncclGroupSimulateEnd(SimInfo* info) {
       result = from_real(real.functions().GroupSimulateEnd(info));
     }
   }
-  if (!group.in_weft) return worse(result, run_ends(group));
   weftSimInfo_t own = WEFT_SIM_INFO_INITIALIZER;
-  const Result_t own_result = from_weft(weftGroupSimulateEnd(&own), nullptr);
+  const Result_t own_result = end_own_part(group, [&] { return weftGroupSimulateEnd(&own); });
   // Both in one group: one after the other.
   if (own_result == kSuccess && own.estimatedTime >= 0)
     info->estimated_time =

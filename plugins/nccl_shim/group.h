@@ -11,6 +11,9 @@ namespace weft::nccl_shim {
 /// Before a call that may be grouped goes to `backend`: opens the group there, if the thread is in one.
 Status join_group(Backend backend);
 bool in_group();
+/// Refuses a call that belongs into a group: the end of an open one starts nothing of Weft's, and reports
+/// `why`, too. What the group holds of NCCL's goes on.
+nccl::Result_t refuse(const Status& why);
 /// Whether the thread's group has been opened there.
 bool in_group_of(Backend backend);
 /// A communicator that the group's end may turn out unable to make: *out is then set to NULL, as NCCL does.

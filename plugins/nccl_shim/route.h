@@ -89,15 +89,15 @@ template <typename Real, typename Ours, typename... Arguments>
 Result_t operate(const char* name, Real real, Ours ours, Comm_t comm, Stream_t stream,
                  Arguments... arguments) {
   const Result<Handle*> handle = usable(comm);
-  if (!handle.ok()) return report(handle.status().in(name));
+  if (!handle.ok()) return refuse(handle.status().in(name));
   const Backend backend = (*handle)->backend;
   nccl::tally::count_call(backend);
-  if (Status joined = join_group(backend); !joined.ok()) return report(joined.in(name));
+  if (Status joined = join_group(backend); !joined.ok()) return refuse(joined.in(name));
   if (backend == Backend::nccl) return call_real(name, real, arguments..., *(*handle)->real, stream);
   const weftComm_t own = (*handle)->weft;
   const auto own_stream = (*handle)->of_device ? reinterpret_cast<weftStream_t>(stream) : nullptr;
   if (Status known = check_operators(ours, arguments..., own, own_stream); !known.ok())
-    return report(known.in(name));
+    return refuse(known.in(name));
   return from_weft(call_weft(ours, arguments..., own, own_stream), own);
 }
 

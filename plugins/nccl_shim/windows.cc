@@ -91,11 +91,11 @@ namespace weft::nccl {
 Result_t pncclCommWindowRegister(Comm_t comm, void* buffer, size_t bytes, Window_t* window, int flags) {
   constexpr const char* kName = "ncclCommWindowRegister";
   const Result<Handle*> handle = usable(comm);
-  if (!handle.ok()) return report(handle.status().in(kName));
+  if (!handle.ok()) return refuse(handle.status().in(kName));
   if (window) *window = nullptr;
   if (Status right = check_arguments(*handle, buffer, bytes, flags, window); !right.ok())
-    return report(right.in(kName));
-  if (Status joined = join_group((*handle)->backend); !joined.ok()) return report(joined.in(kName));
+    return refuse(right.in(kName));
+  if (Status joined = join_group((*handle)->backend); !joined.ok()) return refuse(joined.in(kName));
   if ((*handle)->backend == Backend::nccl)
     return call_real(kName, &Functions::CommWindowRegister, *(*handle)->real, buffer, bytes, window, flags);
   Windows& windows = Windows::get();

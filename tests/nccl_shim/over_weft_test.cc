@@ -431,6 +431,37 @@ TEST(OverWeft, CommunicatorsEndInsideGroups) {
   });
 }
 
+/// As NCCL's groups: a call that was refused stops the others, and the group's end tells of it.
+TEST(OverWeft, AGroupWithARefusedCallStartsNothing) {
+  in_process(kWeft, [] {
+    const Shim shim;
+    const std::vector<Comm_t> comms = of_one_thread(shim, 2);
+    Comm_t child = nullptr;
+    nccl::Window_t window = nullptr;
+    const std::function<Result_t(float*)> wrong_calls[] = {
+        [&](float* value) { return shim->AllReduce(value, value, 1, kFloat, 5, comms[0], nullptr); },
+        [&](float* value) { return shim->AllReduce(value, value, 1, kFloat, kSum, nullptr, nullptr); },
+        [&](float*) { return shim->CommSplit(nullptr, 0, 0, &child, nullptr); },
+        [&](float* value) { return shim->CommWindowRegister(comms[0], value, 0, &window, 0); }};
+    for (const auto& wrong : wrong_calls) {
+      Floats in(4, 1.f), out[2] = {Floats(4), Floats(4)};
+      NCCL_OK(shim->GroupStart());
+      for (size_t rank = 0; rank < 2; ++rank)
+        NCCL_OK(shim->AllReduce(in.data(), out[rank].data(), 4, kFloat, kSum, comms[rank], nullptr));
+      EXPECT_EQ(wrong(in.data()), nccl::kInvalidArgument);
+      const std::string refusal = shim.last_error();
+      EXPECT_EQ(shim->GroupEnd(), nccl::kInvalidArgument);
+      EXPECT_EQ(shim.last_error(), "nothing of the group was started: " + refusal);
+      for (size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(out[rank], Floats(4));
+    }
+    NCCL_OK(shim->GroupStart());
+    EXPECT_EQ(shim->Recv(nullptr, 1, kFloat, 0, nullptr, nullptr), nccl::kInvalidArgument);
+    EXPECT_EQ(shim->GroupEnd(), nccl::kInvalidArgument) << "with no other call";
+    EXPECT_EQ(shim->GroupEnd(), nccl::kInvalidUsage);
+    for (Comm_t comm : comms) NCCL_OK(shim->CommAbort(comm));
+  });
+}
+
 /// A watchdog's thread: what it aborts has stopped before its group ends.
 TEST(OverWeft, AnAbortInAGroupOfItsOwnIsAtOnce) {
   in_process(kWeft, [] {
