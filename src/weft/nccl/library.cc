@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "nccl/own_calls.h"
 
 namespace weft::nccl {
 namespace {
@@ -22,13 +23,11 @@ constexpr const char* kFolders[] = {
     "/usr/local/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64",
     "/usr/lib",       "/usr/local/nccl/lib",       "/usr/local/cuda/lib64",      "/opt/nccl/lib"};
 
-// NCCL calls its own exported functions by name. Where Weft's shim stands in front of it, those calls would
-// come back to the shim, if NCCL did not look at itself first.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kOpen = RTLD_NOW | RTLD_LOCAL;  // sanitizers do not work with deep binding
-#else
-constexpr int kOpen = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
-#endif
+/// Whether Weft's shim is among the libraries in which the program's calls are looked up.
+bool shim_is_in_front() {
+  void* const program = dlopen(nullptr, RTLD_LAZY);
+  return program && dlsym(program, kShimMark);
+}
 
 std::string last_dl_error() {
   const char* text = dlerror();
@@ -100,12 +99,17 @@ Result<const Library*> Library::find_among(const std::vector<std::string>& files
 }
 
 Result<const Library*> Library::open(const std::string& file) {
-  void* handle = dlopen(file.c_str(), kOpen);
+  void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) return fail(Code::unsupported, "{} cannot be opened: {}", file, last_dl_error());
   if (dlsym(handle, kShimMark)) {
     dlclose(handle);
     return fail(Code::invalid_argument, "{} is Weft's own shim, not NCCL", file);
   }
+  if (shim_is_in_front())
+    if (const Status kept = keep_own_calls(handle); !kept.ok()) {
+      dlclose(handle);
+      return kept.in(file);
+    }
   Library* library = new Library;  // stays, as what it opened does
   library->path_ = file;
   Functions& functions = library->functions_;
