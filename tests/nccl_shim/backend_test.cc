@@ -323,10 +323,14 @@ TEST(Backend, FailuresOfNcclKeepTheirSentence) {
       EXPECT_REFUSED(weftAllReduce(&value, &value, 1, weftFloat, weftSum, comm, nullptr), weftInternalError,
                      "ncclAllReduce of NCCL 2.28.9 failed: fake error: the fake was told to fail");
       void* fake = dlopen(kFakeNccl.c_str(), RTLD_NOW | RTLD_NOLOAD);
-      reinterpret_cast<void (*)(Result_t)>(dlsym(fake, "fakeNcclSetAsyncError"))(nccl::kRemoteError);
+      const auto fail_with = reinterpret_cast<void (*)(Result_t)>(dlsym(fake, "fakeNcclSetAsyncError"));
       weftResult_t state = weftSuccess;
-      WEFT_GOOD(weftCommGetAsyncError(comm, &state));
-      EXPECT_EQ(state, weftRemoteError);
+      for (const auto& [theirs, ours] :
+           {std::pair{nccl::kTimeout, weftTimeout}, std::pair{nccl::kRemoteError, weftRemoteError}}) {
+        fail_with(theirs);
+        WEFT_GOOD(weftCommGetAsyncError(comm, &state));
+        EXPECT_EQ(state, ours);
+      }
       EXPECT_TRUE(mentions(weftGetLastError(comm), "NCCL 2.28.9")) << weftGetLastError(comm);
       WEFT_GOOD(weftCommAbort(comm));
       comm = nullptr;

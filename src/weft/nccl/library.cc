@@ -50,6 +50,12 @@ std::vector<std::string> beside_pytorch() {
   return files;
 }
 
+/// Weft's code for a failure of NCCL's.
+Code code_of(int result) {
+  if (result == kTimeout) return Code::timeout;
+  return result > 0 && result < kInProgress ? static_cast<Code>(result) : Code::internal_error;
+}
+
 Result<const Library*> find() {
   const std::string& set = settings().nccl_library;
   if (set.empty()) return Library::find_among(Library::candidates());
@@ -148,9 +154,8 @@ Status Library::check(int result, const char* what, Comm_t comm) const {
   if (result == kInProgress) return fail(Code::in_progress, "{} goes on", what);
   const char* code = functions_.GetErrorString ? functions_.GetErrorString(result) : "";
   const char* sentence = functions_.GetLastError ? functions_.GetLastError(comm) : "";
-  return fail(result > 0 && result < kInProgress ? static_cast<Code>(result) : Code::internal_error,
-              "{} of NCCL {} failed: {}{}{}", what, version(), code, sentence && *sentence ? ": " : "",
-              sentence ? sentence : "");
+  return fail(code_of(result), "{} of NCCL {} failed: {}{}{}", what, version(), code,
+              sentence && *sentence ? ": " : "", sentence ? sentence : "");
 }
 
 Status Library::lacks(const char* name) const {
