@@ -235,22 +235,26 @@ Result<std::unique_ptr<Listener>> Listener::open(const Device& device, std::shar
 }
 
 Result<std::unique_ptr<Receiver>> Listener::accept() {
-  let_in();
+  WEFT_TRY(let_in());
   std::erase_if(guests_, [this](Guest& guest) { return !hear(guest); });
   std::vector<Guest> party = complete_party();
   if (party.empty()) return std::unique_ptr<Receiver>();
   return welcome(std::move(party));
 }
 
-void Listener::let_in() {
+/// What this process or host has none left of is an error, since NCCL would ask again for ever.
+Status Listener::let_in() {
   int error = 0;
   while (guests_.size() < kMostGuests) {
     UniqueFd socket = bootstrap::accept_from(socket_.get(), &error);
-    if (!socket.valid()) return;
+    if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM)
+      return fail_errno(error, "accepting a connection");
+    if (!socket.valid()) return {};
     bootstrap::send_at_once(socket.get());
     std::string name = peer_name(socket.get());
     guests_.push_back({std::move(socket), std::move(name), {}, 0, Deadline::in_seconds(kGreeting_s)});
   }
+  return {};
 }
 
 bool Listener::hear(Guest& guest) {

@@ -62,7 +62,8 @@ class Listener {
   const Handle& handle() const { return handle_; }
   const Ownership& ownership() const { return ownership_; }
   /// A receiver, once somebody has connected, null before. Guests who do not know the secret, or are of
-  /// another version, are sent away and logged.
+  /// another version, are sent away and logged. Errors: system_error (no descriptor or memory is left), or
+  /// what opening an endpoint says.
   Result<std::unique_ptr<Receiver>> accept();
 
  private:
@@ -76,7 +77,7 @@ class Listener {
 
   Listener(std::shared_ptr<Endpoint> endpoint, UniqueFd socket, const Handle& handle)
       : endpoint_(std::move(endpoint)), socket_(std::move(socket)), handle_(handle) {}
-  void let_in();
+  Status let_in();
   /// False: the guest is to go.
   bool hear(Guest& guest);
   std::vector<Guest> complete_party();

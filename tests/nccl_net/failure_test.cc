@@ -2,6 +2,7 @@
 // close to it: handshakes that take their time, many connections at once.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 
 #include "two_processes.h"
 
@@ -485,6 +486,43 @@ TEST_P(BadInput, StrangersAreSentAwayAndHoldUpNobody) {
         EXPECT_EQ(self.host().close_listener(listener), abi::kSuccess);
         for (const int stranger : strangers) ::close(stranger);
         self.meet();
+      });
+}
+
+/// NCCL would ask for the connection for ever, and log nothing.
+TEST_P(BadInput, NoDescriptorForAConnectionIsAnError) {
+  run(
+      [](Process& self) {
+        char handle[abi::kHandleBytes];
+        self.hear(handle, sizeof handle);
+        void* sender = nullptr;
+        abi::Result result = abi::kSuccess;
+        EXPECT_TRUE(wait_until([&] {
+          result = self.host().connect(0, handle, &sender);
+          return result != abi::kSuccess;
+        })) << "the other side has closed its listener";
+        EXPECT_EQ(result, abi::kRemoteError);
+      },
+      [](Process& self) {
+        char handle[abi::kHandleBytes] = {};
+        void *listener = nullptr, *receiver = nullptr;
+        ASSERT_EQ(self.host().listen(0, handle, &listener), abi::kSuccess);
+        const int free = ::dup(STDIN_FILENO);
+        ASSERT_GE(free, 0);
+        ::close(free);
+        const rlimit limit{static_cast<rlim_t>(free), static_cast<rlim_t>(free)};
+        ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+        self.tell(handle, sizeof handle);
+        abi::Result result = abi::kSuccess;
+        EXPECT_TRUE(wait_until(
+            [&] {
+              result = self.host().accept(listener, &receiver);
+              return result != abi::kSuccess;
+            },
+            5));
+        EXPECT_EQ(result, abi::kSystemError);
+        EXPECT_TRUE(has_logged("accepting a connection: Too many open files"));
+        EXPECT_EQ(self.host().close_listener(listener), abi::kSuccess);
       });
 }
 
