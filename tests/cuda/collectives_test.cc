@@ -2,8 +2,10 @@
 // over layouts and sizes that reach every algorithm. With the fake driver a CPU that touches GPU memory dies,
 // and work that nobody has waited for is seen.
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "api/ranks.h"
@@ -525,6 +527,34 @@ TEST(TwoStreams, AreInFlightTogether) {
         a.synchronize();
         ASSERT_EQ(x.get(), filled(me.size - 1, count));
         ASSERT_EQ(gather.get(), gathered(me.size, count));
+      },
+      on_device);
+}
+
+// CUDA's calls wait where a stream is full. What makes room is the end of an operation.
+TEST(FullStream, MakesRoomWhileACallWaitsForIt) {
+  WEFT_NEED_FAKE(fake);
+  if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its stream";
+  run_ranks(
+      blocks(1, 2),
+      [](Rank& me) {
+        constexpr int kCalls = 1000;  // two pieces of work each
+        const DeviceStream stream;
+        const size_t count = 1000;
+        const DeviceArray<float> x(filled(me.rank, count));
+        const auto call = [&] {
+          WEFT_OK(weftAllReduce(x.data(), x.data(), count, weftFloat, weftMax, me.comm, stream.weft()));
+        };
+        call();
+        HeldStream held(stream);
+        std::thread lets_go([&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));
+          held.let_go();
+        });
+        for (int i = 0; i < kCalls; ++i) call();
+        lets_go.join();
+        stream.synchronize();
+        EXPECT_EQ(x.get(), filled(me.size - 1, count));
       },
       on_device);
 }

@@ -312,7 +312,8 @@ uint64_t World::calls(const char* function) {
 namespace weft::device::cuda {
 
 void StreamHandle::push(fake::Piece piece) {
-  const std::lock_guard guard(mutex);
+  std::unique_lock guard(mutex);
+  changed.wait(guard, [this] { return closing || work.size() < fake::kMostQueued; });
   work.push_back({std::move(piece), fake::host_moment()});
   ++queued;
   changed.notify_all();
@@ -324,6 +325,7 @@ void StreamHandle::push(fake::Piece piece) {
       if (work.empty()) return;
       const fake::QueuedPiece next = std::move(work.front());
       work.pop_front();
+      changed.notify_all();
       lock.unlock();
       while (fake::World::instance().is_held(this)) usleep(100);
       fake::World::instance().pause();

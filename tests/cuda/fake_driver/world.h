@@ -6,6 +6,7 @@
 //   * A kernel may touch device memory that it can reach, and pinned memory; anything else is an illegal
 //   address.
 //   * Fresh memory holds no zeros.
+//   * A stream holds so much work and no more: a call that queues more waits for room, as CUDA's do.
 // What it says nothing of: speed, and what a real device does with caches, ordering between devices, or
 // faults.
 //
@@ -56,6 +57,8 @@ namespace fake {
 using namespace weft::device::cuda;
 
 constexpr int kMostSharedBytesOfBlock = 97;  // an attribute that Weft does not ask for
+
+constexpr size_t kMostQueued = 1024;  // pieces of work of a stream; CUDA's number is about as large
 
 /// What was imported: whose, where the owner has it, and the owner's number of it.
 struct Origin {

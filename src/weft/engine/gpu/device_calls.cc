@@ -109,8 +109,8 @@ Status run_on_device(Communicator& comm, const Call& call) {
   if (!*capture)
     if (Operation* const op = enroll_on_path(comm, call)) {
       const bool first_use = may_call_driver(comm, call, op);
-      Status queued = arrive_on_device(*op);
-      if (queued.ok()) queued = leave_on_device(*op);
+      Status queued = arrive_on_device(lock, *op);
+      if (queued.ok()) queued = leave_on_device(lock, *op);
       claim.reset();
       if (queued.ok() && first_use) stay_with(lock, *op, first_use_deadline());
       context.operations().release(op);
@@ -128,8 +128,8 @@ Status run_on_device(Communicator& comm, const Call& call) {
   }
   const bool first_use = may_call_driver(comm, call, nullptr);
   Operation* const op = comm.enroll(call, **tables);
-  Status queued = arrive_on_device(*op);
-  if (queued.ok()) queued = leave_on_device(*op);
+  Status queued = arrive_on_device(lock, *op);
+  if (queued.ok()) queued = leave_on_device(lock, *op);
   claim.reset();
   if (queued.ok() && first_use) stay_with(lock, *op, first_use_deadline());
   if (queued.ok() && !has_memory_operations(comm)) context.waiting().wait(lock, *op);
@@ -186,15 +186,15 @@ void run_captured(Communicator& shadow, const PlannedCall& planned, std::shared_
   shadow.context().operations().release(op);
 }
 
-Status arrive_on_device(Operation& op) {
-  Status arrived = op.device->arrive_in(static_cast<cuda::StreamHandle*>(op.call.cuda_stream));
+Status arrive_on_device(Lock& lock, Operation& op) {
+  Status arrived = op.device->arrive_in(lock, static_cast<cuda::StreamHandle*>(op.call.cuda_stream));
   if (!arrived.ok()) op.comm->fail(arrived.in(describe(op)), true);
   return arrived;
 }
 
-Status leave_on_device(Operation& op) {
+Status leave_on_device(Lock& lock, Operation& op) {
   if (op.end.finished.load(std::memory_order_relaxed)) return op.end.status;
-  Status left = op.device->wait_in(static_cast<cuda::StreamHandle*>(op.call.cuda_stream));
+  Status left = op.device->wait_in(lock, static_cast<cuda::StreamHandle*>(op.call.cuda_stream));
   if (!left.ok()) {
     op.comm->fail(left.in(describe(op)), true);
     return left;

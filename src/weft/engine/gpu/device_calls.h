@@ -43,10 +43,11 @@ Operation* enroll_on_path(Communicator& comm, const Call& call) WEFT_REQUIRES(co
 /// Starts an operation that a graph has come to.
 void run_captured(Communicator& shadow, const PlannedCall& planned, std::shared_ptr<CapturedCalls> calls)
     WEFT_REQUIRES(context_lock);
-/// The stream will say when it has come to the operation. Then, for all of a group, leave_on_device().
-Status arrive_on_device(Operation& op) WEFT_REQUIRES(context_lock);
+/// The stream will say when it has come to the operation. Then, for all of a group, leave_on_device(). Both
+/// may give up the lock and take it again (DeviceRun::arrive_in).
+Status arrive_on_device(Lock& lock, Operation& op) WEFT_REQUIRES(context_lock);
 /// The stream waits for the operation's end, and the context for the stream.
-Status leave_on_device(Operation& op) WEFT_REQUIRES(context_lock);
+Status leave_on_device(Lock& lock, Operation& op) WEFT_REQUIRES(context_lock);
 
 /// Whether streams can wait for operations; else calls do.
 bool has_memory_operations(const Communicator& comm);

@@ -37,7 +37,7 @@ DeviceRun::~DeviceRun() {
 
 // ---- The caller's stream
 
-Status DeviceRun::arrive_in(cuda::StreamHandle* stream) {
+Status DeviceRun::arrive_in(Lock& lock, cuda::StreamHandle* stream) {
   cuda::Device& device = executor_.device();
   const cuda::Driver& d = **cuda::driver();
   const cuda::Scope scope(device);
@@ -47,18 +47,21 @@ Status DeviceRun::arrive_in(cuda::StreamHandle* stream) {
     if (epoch) on_path_.epoch = *epoch;
     return epoch.status();
   }
+  int put = cuda::kSuccess;
   if (!device.has_memory_operations()) {
     WEFT_TRY(cuda::check(d.event_create(&reached_, cuda::kEventDisableTiming), "cuEventCreate"));
-    return cuda::check(d.event_record(reached_, stream), "cuEventRecord");
+    lock.without([&, event = reached_] { put = d.event_record(event, stream); });
+    return cuda::check(put, "cuEventRecord");
   }
   auto flags = device.take_flags();
   if (!flags) return flags.status();
   hold_.flags = *flags;
   hold_.turn = ++hold_.flags->turn;
   cuda::DeferredFree::instance().stream_waits();
-  return cuda::check(
-      d.stream_write_value(stream, hold_.flags->address_of_ready(), hold_.turn, cuda::kWriteValueDefault),
-      "cuStreamWriteValue32");
+  lock.without([&, ready = hold_.flags->address_of_ready(), turn = hold_.turn] {
+    put = d.stream_write_value(stream, ready, turn, cuda::kWriteValueDefault);
+  });
+  return cuda::check(put, "cuStreamWriteValue32");
 }
 
 // What a stream does alone waits for its peers, and the second of two ranks would stand behind the first.
@@ -68,15 +71,15 @@ Status DeviceRun::check_stream(cuda::StreamHandle* stream) const {
   return other < 0 ? Status() : fail_on_same_stream(other);
 }
 
-Status DeviceRun::wait_in(cuda::StreamHandle* stream) {
-  cuda::Device& device = executor_.device();
+Status DeviceRun::wait_in(Lock& lock, cuda::StreamHandle* stream) {
   if (!hold_.flags && !on_path_.path) return {};
-  const cuda::Scope scope(device);
+  const cuda::Scope scope(executor_.device());
   if (on_path_.path) return on_path_.path->leave(on_path_.epoch);
-  return cuda::check(
-      (*cuda::driver())
-          ->stream_wait_value(stream, hold_.flags->address_of_done(), hold_.turn, cuda::kWaitValueGeq),
-      "cuStreamWaitValue32");
+  int put = cuda::kSuccess;
+  lock.without([&, done = hold_.flags->address_of_done(), turn = hold_.turn] {
+    put = (*cuda::driver())->stream_wait_value(stream, done, turn, cuda::kWaitValueGeq);
+  });
+  return cuda::check(put, "cuStreamWaitValue32");
 }
 
 void DeviceRun::follow(std::shared_ptr<StreamPath> path, std::shared_ptr<const StreamPath::Served> served) {

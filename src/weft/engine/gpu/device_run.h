@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/context/context_lock.h"
 #include "engine/gpu/device_executor.h"
 #include "engine/gpu/side_copies.h"
 #include "engine/gpu/stream_path.h"
@@ -46,9 +47,11 @@ class DeviceRun {
   // ---- The caller's stream
 
   /// Makes the stream say when it comes to this operation. Then, for all operations of a group, wait_in():
-  /// what follows in the stream waits for the operation's end.
-  Status arrive_in(cuda::StreamHandle* stream);
-  Status wait_in(cuda::StreamHandle* stream);
+  /// what follows in the stream waits for the operation's end. CUDA's calls wait where a stream is full, and
+  /// what makes room may be the end of another operation. So they are made without the lock, and the
+  /// operation may fail meanwhile. A path makes its own with the lock.
+  Status arrive_in(Lock& lock, cuda::StreamHandle* stream) WEFT_REQUIRES(context_lock);
+  Status wait_in(Lock& lock, cuda::StreamHandle* stream) WEFT_REQUIRES(context_lock);
   /// Whether the stream has come to it.
   Result<bool> stream_is_here();
   /// For an operation of calls that a graph has come to: they have to do with the stream instead.

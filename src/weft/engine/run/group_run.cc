@@ -120,7 +120,7 @@ Status run_group(std::vector<GroupCall>& calls) {
       note(captured.add(*comm, capture, plan.call, plan.tables));
       continue;
     }
-    const Lock lock = comm->context().lock();
+    Lock lock = comm->context().lock();
     if (comm->captures()) comm->captures()->check();
     if (!comm->failure().ok()) {  // only now
       note(comm->failure());
@@ -131,7 +131,7 @@ Status run_group(std::vector<GroupCall>& calls) {
     if (!op) op = comm->enroll(plan.call, plan.tables);
     if (op->device) {
       // A stream may not wait for one of a group before it has told of all: they may need each other.
-      if (Status arrived = arrive_on_device(*op); !arrived) note(arrived);
+      if (Status arrived = arrive_on_device(lock, *op); !arrived) note(arrived);
       on_device.push_back({op, first_use});
     } else if (op->call.stream) {
       op->call.stream->push(op, batch);
@@ -144,8 +144,8 @@ Status run_group(std::vector<GroupCall>& calls) {
   note(captured.arrive());
   note(captured.wait());
   for (const auto& [op, first_use] : on_device) {
-    const Lock lock = op->context->lock();
-    note(leave_on_device(*op));
+    Lock lock = op->context->lock();
+    note(leave_on_device(lock, *op));
   }
   claim.reset();
   const Deadline deadline = first_use_deadline();
