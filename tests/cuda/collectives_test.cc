@@ -3,6 +3,7 @@
 // and work that nobody has waited for is seen.
 #include <algorithm>
 #include <chrono>
+#include <latch>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -529,6 +530,52 @@ TEST(TwoStreams, AreInFlightTogether) {
         ASSERT_EQ(gather.get(), gathered(me.size, count));
       },
       on_device);
+}
+
+// All threads have one handle for their default streams. An operation stood behind one of another thread.
+TEST(StreamsOfThreads, DoNotWaitForEachOther) {
+  WEFT_NEED_DEVICE();
+  if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its stream";
+  run_ranks(
+      blocks(1, 2),
+      [](Rank& me) {
+        const size_t count = 1000;
+        weftComm_t other = nullptr;
+        weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+        on_device(config);
+        config.timeoutSeconds = 5;
+        WEFT_OK(weftCommSplit(me.comm, 0, me.rank, &other, &config));
+        const DeviceArray<float> x(filled(me.rank, count)), y(filled(me.rank, count));
+        const auto call = [&](weftComm_t comm, cuda::StreamHandle* stream) {
+          float* const data = comm == other ? y.data() : x.data();
+          WEFT_OK(weftAllReduce(data, data, count, weftFloat, weftMax, comm,
+                                reinterpret_cast<weftStream_t>(stream)));
+        };
+        const DeviceStream stream;
+        for (weftComm_t comm : {me.comm, other}) call(comm, stream.get());  // later ones return at once
+        stream.synchronize();
+        std::latch called(1);
+        const auto thread = [&](weftComm_t comm, bool first) {
+          if (!first) called.wait();
+          for (int i = 0; i < 2; ++i) call(comm, stream_of_thread());
+          if (first) called.count_down();
+          const cuda::Scope scope(**cuda::Device::open(0));
+          EXPECT_EQ(driver().stream_synchronize(stream_of_thread()), cuda::kSuccess);
+        };
+        std::thread a(thread, me.comm, me.rank == 0), b(thread, other, me.rank != 0);
+        a.join();
+        b.join();
+        for (weftComm_t comm : {me.comm, other}) {
+          weftResult_t failure = weftSuccess;
+          WEFT_OK(weftCommGetAsyncError(comm, &failure));
+          EXPECT_EQ(failure, weftSuccess) << weftGetLastError(comm);
+        }
+        WEFT_OK(weftCommDestroy(other));
+      },
+      [](weftConfig_t& config) {
+        on_device(config);
+        config.timeoutSeconds = 5;
+      });
 }
 
 // CUDA's calls wait where a stream is full. What makes room is the end of an operation.

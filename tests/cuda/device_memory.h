@@ -70,13 +70,19 @@ class DeviceStream {
   cuda::StreamHandle* stream_ = nullptr;
 };
 
+/// CUDA's handle for the default stream of the calling thread.
+inline cuda::StreamHandle* stream_of_thread() {
+  return reinterpret_cast<cuda::StreamHandle*>(uintptr_t{2});  // CU_STREAM_PER_THREAD
+}
+
 /// Makes a stream stand still until it is let go on.
 class HeldStream {
  public:
-  explicit HeldStream(const DeviceStream& stream) : flags_(**(*cuda::Device::open(0))->take_flags()) {
+  explicit HeldStream(const DeviceStream& stream) : HeldStream(stream.get()) {}
+  explicit HeldStream(cuda::StreamHandle* stream) : flags_(**(*cuda::Device::open(0))->take_flags()) {
     cuda::Device& device = **cuda::Device::open(0);
     const cuda::Scope scope(device);
-    held_ = driver().stream_wait_value(stream.get(), flags_.address_of_done(), ++flags_.turn,
+    held_ = driver().stream_wait_value(stream, flags_.address_of_done(), ++flags_.turn,
                                        cuda::kWaitValueGeq) == cuda::kSuccess;
   }
   ~HeldStream() { let_go(); }

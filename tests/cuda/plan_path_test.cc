@@ -227,6 +227,37 @@ TEST(PlanPath, ARankThatFailsIsNotedForItsPeers) {
   EXPECT_TRUE(*second->peers_are_well());
 }
 
+// All threads have one handle for their default streams. A kernel did not follow one of another thread.
+TEST(PlanPath, CallsOfTwoThreadsOnTheirDefaultStreamsKeepTheirOrder) {
+  WEFT_NEED_PLAN_PATH();
+  run_ranks(
+      blocks(1, 2),
+      [](Rank& me) {
+        DeviceArray<float> first(Values(kCount, 1)), second(Values(kCount, 10));
+        const auto call = [&](const DeviceArray<float>& data) {
+          WEFT_OK(weftAllReduce(data.data(), data.data(), kCount, weftFloat, weftSum, me.comm,
+                                reinterpret_cast<weftStream_t>(stream_of_thread())));
+        };
+        const auto synchronize = [] {
+          const cuda::Scope scope(**cuda::Device::open(0));
+          EXPECT_EQ(driver().stream_synchronize(stream_of_thread()), cuda::kSuccess);
+        };
+        HeldStream held(stream_of_thread());
+        if (me.rank != 0) held.let_go();
+        call(first);
+        std::thread([&] {
+          call(second);
+          std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          held.let_go();
+          synchronize();
+        }).join();
+        synchronize();
+        EXPECT_EQ(first.get(), Values(kCount, 2));
+        EXPECT_EQ(second.get(), Values(kCount, 20));
+      },
+      on_device);
+}
+
 // The second kernel would never start: the call ended with a timeout, and named the wrong cause.
 TEST(PlanPath, TwoRanksOnOneStreamAreTold) {
   WEFT_NEED_PLAN_PATH();

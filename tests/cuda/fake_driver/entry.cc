@@ -343,10 +343,7 @@ FAKE_API int cuIpcCloseMemHandle(DevicePointer pointer) {
 FAKE_API int cuStreamCreate(StreamHandle** stream, unsigned) {
   ENTER(cuStreamCreate);
   NEED_CONTEXT();
-  *stream = new StreamHandle;
-  (*stream)->ordinal = context->ordinal;
-  const std::lock_guard guard(World::instance().mutex);
-  World::instance().streams.insert(*stream);
+  *stream = World::instance().add_stream(context->ordinal);
   return kSuccess;
 }
 FAKE_API int cuStreamCreateWithPriority(StreamHandle** stream, unsigned flags, int priority) {

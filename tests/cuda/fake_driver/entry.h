@@ -46,10 +46,22 @@ inline thread_local ContextStack t_contexts{};
 
 inline ContextHandle* current() { return t_contexts.top(); }
 
+/// The calling thread's default stream of a device. It stays when the thread has ended.
+inline StreamHandle* default_stream_of_thread(int ordinal) {
+  constexpr int kMostDevices = 16;
+  static thread_local StreamHandle* own[kMostDevices];
+  StreamHandle*& stream = own[ordinal % kMostDevices];
+  if (!stream) stream = World::instance().add_stream(ordinal);
+  return stream;
+}
+
 /// The stream that a handle names for the calling thread; null for a handle of no stream, or of another
 /// device.
 inline StreamHandle* resolve(StreamHandle* stream) {
-  if (reinterpret_cast<uintptr_t>(stream) <= 2) return World::instance().default_stream(current()->ordinal);
+  constexpr uintptr_t kOfThread = 2;
+  const auto handle = reinterpret_cast<uintptr_t>(stream);
+  if (handle < kOfThread) return World::instance().default_stream(current()->ordinal);
+  if (handle == kOfThread) return default_stream_of_thread(current()->ordinal);
   if (!World::instance().knows(stream) || stream->ordinal != current()->ordinal) return nullptr;
   return stream;
 }

@@ -69,6 +69,14 @@ StreamHandle* World::default_stream(int ordinal) {
   return stream;
 }
 
+StreamHandle* World::add_stream(int ordinal) {
+  auto* const stream = new StreamHandle;
+  stream->ordinal = ordinal;
+  const std::lock_guard guard(mutex);
+  streams.insert(stream);
+  return stream;
+}
+
 bool World::knows(StreamHandle* stream) {
   const std::lock_guard guard(mutex);
   return streams.contains(stream);

@@ -168,6 +168,7 @@ class World {
 
   ContextHandle* context(int ordinal) { return contexts_[static_cast<size_t>(ordinal)].get(); }
   StreamHandle* default_stream(int ordinal);
+  StreamHandle* add_stream(int ordinal);
   bool knows(StreamHandle* stream);
 
   // Memory.

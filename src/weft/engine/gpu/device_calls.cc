@@ -1,5 +1,6 @@
 #include "engine/gpu/device_calls.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -138,13 +139,16 @@ Status run_on_device(Communicator& comm, const Call& call) {
   return queued;
 }
 
-// Handles tell streams apart, but for those that stand for the calling thread's, and for a device's default
-// stream.
+// Handles tell streams apart, but for those of default streams: each device has one, and each thread has one
+// of each device.
 uint64_t number_of_stream(const cuda::Device& device, const void* stream) {
+  static std::atomic<uint64_t> threads{0};
+  static thread_local const uint64_t thread = ++threads;
   constexpr uint64_t kLegacy = 1, kOfThread = 2;
   const auto handle = reinterpret_cast<uintptr_t>(stream);
-  if (handle == kOfThread) return 0;
-  return handle <= kLegacy ? kLegacy | static_cast<uint64_t>(device.ordinal() + 1) << 8 : handle;
+  if (handle > kOfThread) return handle;
+  const uint64_t of_device = static_cast<uint64_t>(device.ordinal()) << 8;
+  return handle == kOfThread ? thread << 32 | of_device | kOfThread : of_device | kLegacy;
 }
 
 Status fail_on_same_stream(int other) {

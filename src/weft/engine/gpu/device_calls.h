@@ -28,7 +28,8 @@ Result<cuda::Capture> capture_of(const Communicator& comm, const Call& call);
 /// Queues an operation in the caller's stream, or puts it into a graph.
 Status run_on_device(Communicator& comm, const Call& call);
 
-/// A number for a stream of a device, among those of the process; 0: none is known.
+/// A number for a stream of a device, among those of the process; never 0. On the thread that gave the
+/// handle.
 uint64_t number_of_stream(const cuda::Device& device, const void* stream);
 /// Rank `other` has called the same collective on the same stream, where a path does both.
 Status fail_on_same_stream(int other);

@@ -52,11 +52,12 @@ int DeviceOperations::start_awaiting() {
     Operation* const op = awaiting_[i];
     const bool over = op->end.finished.load(std::memory_order_relaxed);
     const bool on_path = !over && op->device->on_path().path != nullptr;
-    const bool behind = std::any_of(awaiting_.begin(), awaiting_.begin() + static_cast<std::ptrdiff_t>(i),
-                                    [op](const Operation* earlier) {
-                                      return earlier->call.cuda_stream == op->call.cuda_stream &&
-                                             !earlier->device->on_path().path;
-                                    });
+    const bool behind =
+        std::any_of(awaiting_.begin(), awaiting_.begin() + static_cast<std::ptrdiff_t>(i),
+                    [op](const Operation* earlier) {
+                      return earlier->device->stream_number() == op->device->stream_number() &&
+                             !earlier->device->on_path().path;
+                    });
     Result<bool> here = over      ? Result<bool>(true)
                         : on_path ? is_done_by_its_path(*op)
                         : behind  ? Result<bool>(false)

@@ -41,8 +41,12 @@ Status DeviceRun::arrive_in(Lock& lock, cuda::StreamHandle* stream) {
   cuda::Device& device = executor_.device();
   const cuda::Driver& d = **cuda::driver();
   const cuda::Scope scope(device);
+  stream_number_ = number_of_stream(device, stream);
   if (on_path_.path) {
-    WEFT_TRY(check_stream(stream));
+    // What a stream does alone waits for its peers, and the second of two ranks would stand behind the first.
+    const int other =
+        op_.comm->on_device().board->note_stream(op_.number, stream_number_, on_path_.served->partners);
+    if (other >= 0) return fail_on_same_stream(other);
     auto epoch = on_path_.path->arrive(op_, on_path_.served);
     if (epoch) on_path_.epoch = *epoch;
     return epoch.status();
@@ -62,13 +66,6 @@ Status DeviceRun::arrive_in(Lock& lock, cuda::StreamHandle* stream) {
     put = d.stream_write_value(stream, ready, turn, cuda::kWriteValueDefault);
   });
   return cuda::check(put, "cuStreamWriteValue32");
-}
-
-// What a stream does alone waits for its peers, and the second of two ranks would stand behind the first.
-Status DeviceRun::check_stream(cuda::StreamHandle* stream) const {
-  const int other = op_.comm->on_device().board->note_stream(
-      op_.number, number_of_stream(executor_.device(), stream), on_path_.served->partners);
-  return other < 0 ? Status() : fail_on_same_stream(other);
 }
 
 Status DeviceRun::wait_in(Lock& lock, cuda::StreamHandle* stream) {

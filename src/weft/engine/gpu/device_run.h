@@ -54,6 +54,8 @@ class DeviceRun {
   Status wait_in(Lock& lock, cuda::StreamHandle* stream) WEFT_REQUIRES(context_lock);
   /// Whether the stream has come to it.
   Result<bool> stream_is_here();
+  /// Which stream that is: number_of_stream().
+  uint64_t stream_number() const { return stream_number_; }
   /// For an operation of calls that a graph has come to: they have to do with the stream instead.
   void follow(std::shared_ptr<CapturedCalls> calls) { hold_.calls = std::move(calls); }
   /// For an operation that its stream does alone: it is here when the stream has done it, and its plan is
@@ -144,7 +146,6 @@ class DeviceRun {
   SpaceState& state(plan::Space space) { return spaces_[static_cast<size_t>(space)]; }
   const SpaceState& state(plan::Space space) const { return spaces_[static_cast<size_t>(space)]; }
 
-  Status check_stream(cuda::StreamHandle* stream) const;
   Status fetch_scalar();
   Status place_input();
   Status mark_before();
@@ -159,6 +160,7 @@ class DeviceRun {
   Operation& op_;
   StreamHold hold_;
   OnPath on_path_;
+  uint64_t stream_number_ = 0;
   cuda::EventHandle* reached_ = nullptr;  // without stream memory operations
   bool begun_ = false;                    // something may be queued
 

@@ -176,7 +176,6 @@ void NodeBoard::note_call(uint32_t number, uint32_t signature) {
 // among a rank's words.
 template <typename Find>
 int NodeBoard::note_stream(Find find, uint32_t number, uint64_t stream, uint32_t partners) {
-  if (stream == 0) return -1;
   RankWords& own = words(rank_);
   RankWords::OnStream& mine = find(own);
   store(own.process, cuda::process_number());

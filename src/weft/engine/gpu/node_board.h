@@ -51,7 +51,7 @@ class NodeBoard {
   void note_call(uint32_t number, uint32_t signature);
   /// On which of the process's streams this rank calls it, and which ranks it needs, a bit each. Another rank
   /// that has called it on the same stream, if each needs the other; -1: none. Of two such ranks at least one
-  /// finds the other. `stream`: 0 where none is known.
+  /// finds the other.
   int note_stream(uint32_t number, uint64_t stream, uint32_t partners);
   /// Compares this rank's collective of a number, which has ended if it has `partners`: ranks that it could
   /// not end without, a bit each.

@@ -11,6 +11,7 @@
 #include "base/settings.h"
 #include "device/cuda/deferred_free.h"
 #include "engine/gpu/checked_calls.h"
+#include "engine/gpu/device_calls.h"
 #include "engine/run/operation.h"
 #include "model/gpu_paths.h"
 #include "plan/plan.h"
@@ -211,7 +212,7 @@ std::shared_ptr<StreamPath::Served> PlanPath::make(const plan::Request& request,
 // Kernels of one communicator follow each other, whatever their streams: they count the same epochs, and use
 // the same staging.
 Status PlanPath::follow_last(cuda::StreamHandle* stream) {
-  if (launched_ == 0 || stream == last_stream_) return {};
+  if (launched_ == 0 || number_of_stream(executor_.device(), stream) == last_stream_) return {};
   if (!copies_last_) {
     if (acquire(host_->ended) >= launched_) return {};
     // The lower half of the word: a kernel writes it when it ends, and so does one that is aborted.
@@ -231,7 +232,7 @@ Result<uint64_t> PlanPath::arrive(const Operation& op, const std::shared_ptr<con
   Status behind = launch(call, static_cast<const Kernel&>(*served));
   if (launched_ > before) {
     cuda::DeferredFree::instance().stream_waits();
-    last_stream_ = stream;
+    last_stream_ = number_of_stream(executor_.device(), stream);
     if (behind.ok() && copies_last_)
       behind = cuda::check((*cuda::driver())->event_record(last_, stream), "cuEventRecord");
     if (!behind.ok()) let_go(launched_);

@@ -152,7 +152,7 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   uint64_t launched_ = 0;                          // epochs
   size_t lingering_ = 0;                           // operations that are over before their kernels were
   cuda::EventHandle* last_ = nullptr;              // recorded behind the last copy from a staging
-  void* last_stream_ = nullptr;
+  uint64_t last_stream_ = 0;                       // of the last kernel: number_of_stream()
   cuda::PlanArguments arguments_{};
 };
 
