@@ -89,6 +89,14 @@ TEST(DeviceQuery, HostMemoryIsAlwaysThereAndNumbersAreChecked) {
   EXPECT_EQ(weftDeviceQuery(WEFT_DEVICE_CURRENT), weftSuccess);
 }
 
+// Parts of one GPU (MIG) were taken for the same device.
+TEST(DeviceQuery, DevicesOfOneProcessAreToldApart) {
+  WEFT_NEED_DEVICE();
+  if (*cuda::Device::count() < 2) GTEST_SKIP() << "this machine has one CUDA device";
+  const cuda::Device &first = **cuda::Device::open(0), &second = **cuda::Device::open(1);
+  EXPECT_NE(std::memcmp(&first.uuid(), &second.uuid(), sizeof first.uuid()), 0);
+}
+
 // ---- Memory
 
 TEST(DeviceMemory, KindsAreToldApart) {

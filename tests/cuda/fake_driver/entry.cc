@@ -88,7 +88,13 @@ FAKE_API int cuDeviceGetName(char* name, int bytes, DeviceNumber) {
   std::strncpy(name, "fake device", static_cast<size_t>(bytes));
   return kSuccess;
 }
-FAKE_API int cuDeviceGetUuid(Uuid* uuid, DeviceNumber device) {
+// As CUDA's, where the devices are parts of one GPU (MIG): the whole one's.
+FAKE_API int cuDeviceGetUuid(Uuid* uuid, DeviceNumber) {
+  ENTER(cuDeviceGetUuid);
+  std::memset(uuid, 0, sizeof *uuid);
+  return kSuccess;
+}
+FAKE_API int cuDeviceGetUuid_v2(Uuid* uuid, DeviceNumber device) {
   ENTER(cuDeviceGetUuid);
   std::memset(uuid, 0, sizeof *uuid);
   uuid->bytes[0] = static_cast<char>(device + 1);

@@ -39,7 +39,8 @@ void bind_devices(Binder& bind, Driver& d) {
   bind(d.device_get_count, "cuDeviceGetCount");
   bind(d.device_get, "cuDeviceGet");
   bind(d.device_get_name, "cuDeviceGetName");
-  bind(d.device_get_uuid, "cuDeviceGetUuid");
+  bind(d.device_get_uuid, "cuDeviceGetUuid_v2", Need::optional);  // from 11.4 on; of parts of a GPU (MIG)
+  if (!d.device_get_uuid) bind(d.device_get_uuid, "cuDeviceGetUuid");
   bind(d.device_get_attribute, "cuDeviceGetAttribute");
   bind(d.device_get_pci_bus_id, "cuDeviceGetPCIBusId");
   bind(d.device_can_access_peer, "cuDeviceCanAccessPeer");
