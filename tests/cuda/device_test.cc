@@ -195,6 +195,7 @@ TEST(DeviceMemory, BlocksAreReusedAndDoNotOverlap) {
     ASSERT_TRUE(again.ok());
     EXPECT_EQ(again->data, blocks[5].data);
     pool.give(*again);
+    EXPECT_EQ(pool.take(size_t{1} << 60).status().code(), Code::out_of_memory);
   }
 }
 

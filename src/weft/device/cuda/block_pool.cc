@@ -21,6 +21,8 @@ BlockPool::~BlockPool() {
 Result<Block> BlockPool::take(size_t bytes) {
   const int size_class =
       std::max(kSmallest, static_cast<int>(std::bit_width(std::max<size_t>(bytes, 1) - 1)));
+  if (size_class >= static_cast<int>(free_.size()))
+    return fail(Code::out_of_memory, "{} bytes are more than any device has", bytes);
   auto& blocks = free_[size_class];
   if (blocks.empty()) {
     const int acquired_class = std::max(size_class, kSlab);
