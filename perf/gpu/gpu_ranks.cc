@@ -124,6 +124,7 @@ class Streak {
 
 struct Timed {
   int ranks = 2, graph = 0;
+  int calls = 0;  // 0: 200, or 20 long ones
   std::string collective;
   std::vector<size_t> bytes;
 };
@@ -144,7 +145,8 @@ void time_collectives(const Timed& asked) {
       rank.cuda.synchronize();
       weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
       must(weftCommGetStats(rank.comm, &stats));
-      const Streak streak(rank, call, bytes >= kLong ? 20 : 200, asked.graph);
+      const int usual = bytes >= kLong ? 20 : 200;
+      const Streak streak(rank, call, asked.calls > 0 ? asked.calls : usual, asked.graph);
       streak.run();  // also the graph's first launch, which uploads it
       meet.arrive_and_wait();
       const double begin = now_s();
@@ -396,6 +398,8 @@ int main(int argc, char** argv) {
   time->add_option("bytes", timed.bytes, "Lengths of the longer buffer")
       ->required()
       ->check(CLI::Range(size_t{8}, size_t{1} << 40));
+  time->add_option("--calls", timed.calls, "Back-to-back calls; 0: 200, or 20 long ones")
+      ->check(CLI::Range(0, 1000000));
   time->add_option("--graph", timed.graph, "Calls in a CUDA graph; 0: no graph")->check(CLI::Range(0, 1000));
   auto* const mixed =
       app.add_subcommand("random", "Small collectives with random delays, every result checked");

@@ -34,6 +34,7 @@ SIZES = {
     "most": ("4M", "512"),
     "longest": ("128M", "512"),
     "operations": ("1000000", "256"),
+    "calls": ("5000", "1500"),
     "seconds": ("45", "5"),
     "collectives": ("", "all_reduce"),
     # Loom's and PyTorch's models: GPT-2 with 124M and with 1.5B parameters.
@@ -192,6 +193,8 @@ step("all_reduce_8", "latency", 40, 6, "all_reduce of 8 ranks",
 step("copy", "latency", 30, 4, "What a copy inside the device takes", ["{bin}/gpu_ranks", "copy", "{256M}"], readers.json_rows)
 step("flag", "latency", 30, 4, "The round trip between a stream and a CPU thread, by flags",
      ["{bin}/gpu_ranks", "flag"], readers.json_rows)
+step("full_stream", "latency", 20, 5, "Do more calls end than a stream holds, which wait in the driver for room?",
+     ["{bin}/gpu_ranks", "time", "2", "all_reduce", "64", "--calls", "{calls}"], readers.json_rows)
 for ranks in (2, 4):
     step(f"graph_{ranks}", "latency", 40, 5, f"all_reduce of {ranks} ranks in a CUDA graph of 20 calls",
          ["{bin}/gpu_ranks", "time", str(ranks), "all_reduce", "64", "--graph", "20"], readers.json_rows)
