@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "base/log.h"
+#include "transport/eager.h"
 #include "transport/ofi_protocol.h"
 
 namespace weft::transport::ofi {
@@ -155,15 +156,17 @@ std::vector<Info> named(const std::vector<Info>& domains, const std::string& int
   return rails;
 }
 
-/// The domains without a name: every NIC of an RDMA fabric, or this rank's share where there are more NICs
-/// than rails. Of a plain network the interface over which the ranks meet, since another one, such as a
-/// bridge of containers, may lead nowhere.
+/// The domains without a name: every NIC of an RDMA fabric. Over EFA, where each NIC reaches every other, a
+/// rank begins with its share of the NICs. On other fabrics NICs may reach only those of the same number. Of
+/// a plain network the interface over which the ranks meet, since another one, such as a bridge of
+/// containers, may lead nowhere.
 std::vector<Info> by_default(std::vector<Info> domains, const OfiOptions& options) {
   if (preference(provider_of(*domains.front())) > 1) {
     std::stable_partition(domains.begin(), domains.end(),
                           [&](const Info& info) { return domain_of(*info) == options.met_over; });
     domains.resize(1);
   }
+  if (net_of_provider(provider_of(*domains.front())) != Net::efa) return domains;
   const size_t first =
       domains.size() * static_cast<size_t>(options.local_rank) / static_cast<size_t>(options.local_ranks);
   std::rotate(domains.begin(), domains.begin() + static_cast<ptrdiff_t>(first), domains.end());

@@ -20,7 +20,7 @@ struct OfiOptions {
   std::string interface;  // domains to use, separated by commas, one rail for each; "" = the provider's best
   std::string met_over;   // by default a plain network uses this domain: the interface over which ranks meet
   int rails = 0;          // at most so many, 0 = all up to 4
-  int local_rank = 0;     // among the ranks of this host: ranks spread over NICs
+  int local_rank = 0;     // among the ranks of this host: they spread over EFA's NICs
   int local_ranks = 1;
   size_t eager_bytes = 0;         // payload of a message; 0 = the transport's choice (eager.h)
   size_t stripe_bytes = 0;        // longest single write; 0 = 1 MiB

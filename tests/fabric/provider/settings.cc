@@ -24,7 +24,7 @@ Fault fault(const char* name) {
 Settings read() {
   Settings read;
   read.seed = number("FAKE_EFA_SEED", read.seed);
-  read.rails = static_cast<int>(std::clamp<uint64_t>(number("FAKE_EFA_RAILS", 1), 1, 4));
+  read.rails = static_cast<int>(std::clamp<uint64_t>(number("FAKE_EFA_RAILS", 1), 1, 8));
   read.in_order = number("FAKE_EFA_IN_ORDER", 0) != 0;
   read.hold_us = static_cast<int64_t>(number("FAKE_EFA_HOLD_US", static_cast<uint64_t>(read.hold_us)));
   read.busy_percent =

@@ -1,7 +1,7 @@
 // Settings of the provider `efa` of these tests, from the environment. A process reads them once.
 //
 //   FAKE_EFA_SEED=n             of all random numbers; 1
-//   FAKE_EFA_RAILS=n            domains that are offered, 1 to 4; 1. The first is the fastest
+//   FAKE_EFA_RAILS=n            domains that are offered, 1 to 8; 1. The first is the fastest
 //   FAKE_EFA_IN_ORDER=1         nothing is late or out of order, and nobody is busy without need
 //   FAKE_EFA_HOLD_US=n          longest time that a packet or a completion is held back; 300. One in a
 //   hundred

@@ -61,6 +61,7 @@ Result<std::unique_ptr<Fabric>> Fabric::open(bootstrap::Bootstrap& bootstrap, co
   if (!hellos) return hellos.status();
   std::unique_ptr<Fabric> fabric(new Fabric(bootstrap.rank(), layout_of(*hellos)));
   fabric->ranks_on_machine_ = count_ranks(*hellos, bootstrap.rank());
+  fabric->place_on_machine_ = place_of(*hellos, bootstrap.rank());
   fabric->cpus_on_machine_ = count_cpus(*hellos, bootstrap.rank());
   fabric->one_machine_ = fabric->ranks_on_machine_ == bootstrap.ranks();
   for (const Hello& hello : *hellos) fabric->traces_.push_back(hello.traces);
@@ -163,6 +164,8 @@ Status Fabric::open_ofi(bootstrap::Bootstrap& bootstrap, int cuda_device, Deadli
   transport::OfiTransport::Options options;
   options.provider = settings().provider;
   options.rails = settings().rails;
+  options.local_rank = place_on_machine_;
+  options.local_ranks = ranks_on_machine_;
   if (const auto own = bootstrap::SocketAddress::parse(bootstrap.addresses(rank_).front()))
     if (const auto interface = bootstrap::interface_with(*own)) options.met_over = *interface;
   if (settings().gpu_direct != "off") options.cuda_device = cuda_device;

@@ -111,7 +111,7 @@ class Fabric {
   topology::Layout layout_;
   std::vector<bool> traces_;  // by rank
   bool oversubscribed_ = false;
-  int ranks_on_machine_ = 1, cpus_on_machine_ = 1;
+  int ranks_on_machine_ = 1, place_on_machine_ = 0, cpus_on_machine_ = 1;
   bool one_machine_ = true;
   int nap_ms_ = -1;
   UniqueFd epoll_;

@@ -131,6 +131,12 @@ int count_ranks(const std::vector<Hello>& hellos, int rank) {
   }));
 }
 
+int place_of(const std::vector<Hello>& hellos, int rank) {
+  return static_cast<int>(std::count_if(hellos.begin(), hellos.begin() + rank, [&](const Hello& hello) {
+    return hello.machine == hellos[rank].machine;
+  }));
+}
+
 // Those of every different mask. Where each control group is limited, the sum of their limits.
 int count_cpus(const std::vector<Hello>& hellos, int rank) {
   std::unordered_map<uint64_t, uint32_t> masks;

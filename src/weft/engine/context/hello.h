@@ -47,6 +47,8 @@ Result<std::vector<Hello>> exchange_hellos(bootstrap::Bootstrap& bootstrap, cons
 topology::Layout layout_of(const std::vector<Hello>& hellos);
 /// Ranks on the machine of `rank`, whatever nodes they pretend to be.
 int count_ranks(const std::vector<Hello>& hellos, int rank);
+/// The position of `rank` among them, in rank order.
+int place_of(const std::vector<Hello>& hellos, int rank);
 /// CPUs that they may use, all together; no more than their control groups grant the time of.
 int count_cpus(const std::vector<Hello>& hellos, int rank);
 
