@@ -487,6 +487,12 @@ TEST(OfiProviders, AWrongNameIsToldWhatThereIs) {
     }
 }
 
+// Before Linux 5.13 EFA's provider ends a process that forks, unless it was told to expect that.
+TEST(OfiProviders, EfaIsToldThatTheProgramMayFork) {
+  ASSERT_TRUE(ofi::open_library().ok());
+  EXPECT_STREQ(std::getenv("FI_EFA_FORK_SAFE"), "1");
+}
+
 TEST(OfiProviders, RanksOfDifferentProvidersAreToldSo) {
   if (!is_offered("net") || !is_offered("tcp")) GTEST_SKIP() << "libfabric does not offer two providers here";
   auto a = OfiTransport::create(0, 2, named("net"));

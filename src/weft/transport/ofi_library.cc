@@ -48,9 +48,15 @@ void turn_off_staging() {
     setenv(variable, "0", 0);
 }
 
+/// Programs fork: Python starts its data loaders that way. Before Linux 5.13 EFA's provider ends a process
+/// that forks while it has registered memory, unless this was set when libfabric was first used. Later it
+/// costs nothing.
+void expect_forks() { setenv("FI_EFA_FORK_SAFE", "1", 0); }
+
 Result<Library*> open() {
   const FaultHandlers kept;
   turn_off_staging();
+  expect_forks();
   void* const file = dlopen(kFile, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!file) return fail(Code::unsupported, "libfabric cannot be loaded: {}", dlerror());
   static Library l;
