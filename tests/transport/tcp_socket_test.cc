@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <chrono>
@@ -40,6 +41,22 @@ TEST(TcpSocket, NothingIsUnacknowledgedOnceThePeerHasResetTheConnection) {
   for (int nap = 0; nap < 1000 && socket.unacknowledged() > 0; ++nap)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(socket.unacknowledged(), 0u);
+}
+
+// Firewalls that track connections forget those on which nothing has gone for minutes.
+TEST(TcpSocket, GivesASignOfLifeOnAnIdleConnection) {
+  auto [near, far] = loopback_connection();
+  const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  Socket socket(std::move(near));
+  ASSERT_TRUE(socket.open(epoll.get(), 1, 0).ok());
+  const auto option = [&](int level, int name) {
+    int value = 0;
+    socklen_t bytes = sizeof value;
+    EXPECT_EQ(::getsockopt(socket.fd(), level, name, &value, &bytes), 0);
+    return value;
+  };
+  EXPECT_EQ(option(SOL_SOCKET, SO_KEEPALIVE), 1);
+  EXPECT_LE(option(IPPROTO_TCP, TCP_KEEPIDLE), 60);
 }
 
 }  // namespace

@@ -51,6 +51,11 @@ Status Socket::open(int epoll, uint64_t key, size_t unsent_bytes) {
   const int on = 1;
   if (::setsockopt(fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) < 0)
     return fail_errno(errno, "cannot set TCP_NODELAY on a connection");
+  // Firewalls that track connections forget idle ones, the earliest after some minutes: AWS's after 350 s.
+  const int sign_of_life_s = 60;
+  if (::setsockopt(fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) < 0 ||
+      ::setsockopt(fd(), IPPROTO_TCP, TCP_KEEPIDLE, &sign_of_life_s, sizeof(sign_of_life_s)) < 0)
+    return fail_errno(errno, "cannot set SO_KEEPALIVE on a connection");
   const int unsent = static_cast<int>(unsent_bytes);
   if (unsent > 0 && ::setsockopt(fd(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent)) < 0)
     return fail_errno(errno, "cannot set TCP_NOTSENT_LOWAT on a connection");

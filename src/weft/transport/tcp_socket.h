@@ -32,9 +32,9 @@ class Socket {
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
-  /// Prepares the connection, and adds it to `epoll` under `key`. It has no Nagle's delay, and is closed on
-  /// exec. At most `unsent_bytes` wait in the kernel (0 = its default), so that a message does not wait
-  /// behind megabytes of a put.
+  /// Prepares the connection, and adds it to `epoll` under `key`. It has no Nagle's delay, gives signs of
+  /// life while it is idle, and is closed on exec. At most `unsent_bytes` wait in the kernel (0 = its
+  /// default), so that a message does not wait behind megabytes of a put.
   Status open(int epoll, uint64_t key, size_t unsent_bytes);
 
   Io write(const iovec* parts, size_t count);
