@@ -50,8 +50,9 @@ Result<int> LinkReader::read(Sink& sink, uint64_t ticket) {
   const int expected_events = go_on ? read_put_off(sink) : read_expected(sink, ticket);
   int events = expected_events;
   // A rank of a crowded host that finds nothing gives its core away, and should be sure of it. Nothing should
-  // wait for the end of a long stream either.
-  const bool sure = (options_.crowded && expected_events == 0) || bytes_read_ - read_before >= kLongRead;
+  // wait for the end of a long stream either, and a lost peer is read to its end before it is reported.
+  const bool sure = (options_.crowded && expected_events == 0) || bytes_read_ - read_before >= kLongRead ||
+                    !peers_.failing().empty();
   if (expected_.peer < 0 || sure || ++skipped_epolls_ >= kEpollEvery) {
     skipped_epolls_ = 0;
     events += read_hot(sink, expected);
@@ -148,6 +149,7 @@ int LinkReader::read_link(Sink& sink, LinkId id) {
   const Receiver::Outcome outcome =
       link->receiver.read(sink, scratch_, kReadBudget, /*is_last=*/!peer.failure.ok());
   bytes_read_ += outcome.bytes;
+  if (outcome.bytes > 0) peer.quiet_since_ns = now_ns();
   if (link->receiver.puts_off()) put_off_.push_back(id);
   if (outcome.events > 0) {
     peer.heard = true;

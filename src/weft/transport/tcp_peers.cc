@@ -8,7 +8,7 @@ namespace weft::transport::tcp {
 
 namespace {
 
-// How long a lost peer's other connections are read.
+// How long a lost peer's other connections may have nothing to be read.
 constexpr int64_t kLossGraceNs = 100'000'000;
 // How long this rank waits for a connection of a lost peer that it has never heard of: the peer may have
 // opened one, sent its only message over it, and left.
@@ -42,7 +42,7 @@ void PeerTable::fail(int rank, Status why) {
   Peer& peer = (*this)[rank];
   if (!peer.failure.ok()) return;
   peer.failure = std::move(why);
-  peer.failed_at_ns = now_ns();
+  peer.quiet_since_ns = now_ns();
   peer.sender.reset();
   count(peer);
   failing_.push_back(rank);
@@ -56,7 +56,7 @@ int PeerTable::report_lost(Sink& sink) {
     const bool unread =
         std::any_of(peer.links.begin(), peer.links.end(), [](const auto& link) { return link != nullptr; });
     const int64_t grace_ns = !peer.heard ? kUnheardGraceNs : unread ? kLossGraceNs : 0;
-    if (now_ns() - peer.failed_at_ns < grace_ns) {
+    if (now_ns() - peer.quiet_since_ns < grace_ns) {
       ++i;
       continue;
     }

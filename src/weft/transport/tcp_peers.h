@@ -3,7 +3,7 @@
 //
 // Loss: a peer is lost when a connection with it ends in any way. The transport still
 // delivers earlier data of the peer: report_lost() waits until all of its connections are read to their end,
-// for 100 ms at most.
+// or nothing has come over them for 100 ms.
 //
 // Thread safety: none.
 #pragma once
@@ -56,8 +56,8 @@ struct Peer {
   MessageBurst burst;                        // of messages sent to it
   bool heard = false;                        // has opened a connection, or sent something over ours
   Status failure;                            // not ok: lost
-  int64_t failed_at_ns = 0;
-  bool reported = false;  // as lost
+  int64_t quiet_since_ns = 0;                // when it failed, or last had something to be read since
+  bool reported = false;                     // as lost
 
   // For PeerTable.
   bool active = false;   // is in its list of active peers
