@@ -207,6 +207,20 @@ TEST_F(Files, TightestCpuQuotaOnThePathCounts) {
   EXPECT_EQ(sysfs::read_cpu_quota(root_ / "self", root_), 1.5);
 }
 
+// Docker on a host with version 1 shows the group's path on the host, and mounts the group itself.
+TEST_F(Files, CpuQuotasOfTheFirstVersionCountToo) {
+  write("self", "9:cpuset:/x\n4:cpu,cpuacct:/docker/one\n1:name=systemd:/docker/one\n");
+  EXPECT_EQ(sysfs::read_cpu_quota(root_ / "self", root_), 0);
+  write("cpu,cpuacct/cpu.cfs_quota_us", "-1");
+  write("cpu,cpuacct/cpu.cfs_period_us", "100000");
+  EXPECT_EQ(sysfs::read_cpu_quota(root_ / "self", root_), 0);
+  write("cpu,cpuacct/cpu.cfs_quota_us", "250000");
+  EXPECT_EQ(sysfs::read_cpu_quota(root_ / "self", root_), 2.5);
+  write("cpu,cpuacct/docker/one/cpu.cfs_quota_us", "150000");
+  write("cpu,cpuacct/docker/one/cpu.cfs_period_us", "100000");
+  EXPECT_EQ(sysfs::read_cpu_quota(root_ / "self", root_), 1.5);
+}
+
 TEST(CpuList, RefusesWhatIsNone) {
   EXPECT_EQ(sysfs::parse_cpu_list("0-2,7"), (std::vector<int>{0, 1, 2, 7}));
   EXPECT_TRUE(sysfs::parse_cpu_list("").empty());

@@ -69,6 +69,18 @@ Interface read_rdma(const fs::path& folder) {
   return interface;
 }
 
+/// CPUs' worth of time that a control group grants; 0 = no limit.
+double quota_of(const fs::path& group) {
+  // No limit is "max 100000", which does not parse as a number, and -1 in version 1.
+  double quota_us = 0, period_us = 0;
+  std::ifstream limit(group / "cpu.max");
+  if (!(limit >> quota_us >> period_us)) {
+    quota_us = read_number(group / "cpu.cfs_quota_us").value_or(0);
+    period_us = read_number(group / "cpu.cfs_period_us").value_or(0);
+  }
+  return quota_us > 0 && period_us > 0 ? quota_us / period_us : 0;
+}
+
 std::optional<unsigned> read_hex(const fs::path& path) {
   const std::string line = read_line(path);  // "0x10de"
   unsigned value = 0;
@@ -134,20 +146,21 @@ std::vector<Interface> read_interfaces(const std::string& root) {
 
 double read_cpu_quota(const std::string& membership, const std::string& hierarchy) {
   std::ifstream file(membership);
-  std::string line;
-  while (std::getline(file, line) && !line.starts_with("0::")) line.clear();
-  if (!line.starts_with("0::/")) return 0;
   double tightest = 0;
-  // A group's limit holds for all groups below it: climb from ours to the root.
-  for (fs::path group = line.substr(4);; group = group.parent_path()) {
-    std::ifstream limit(fs::path(hierarchy) / group / "cpu.max");
-    double quota_us = 0, period_us = 0;  // "max 100000" does not parse as a number: no limit
-    if (limit >> quota_us >> period_us && period_us > 0) {
-      const double cpus = quota_us / period_us;
-      if (tightest == 0 || cpus < tightest) tightest = cpus;
+  for (std::string line; std::getline(file, line);) {
+    // "0::/jobs/one" of version 2, "4:cpu,cpuacct:/jobs/one" of version 1
+    const size_t first = line.find(':'), second = line.find(":/", first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    if (!controllers.empty() && ("," + controllers + ",").find(",cpu,") == std::string::npos) continue;
+    // A group's limit holds for all groups below it: climb from ours to the root.
+    for (fs::path group = line.substr(second + 2);; group = group.parent_path()) {
+      const double cpus = quota_of(fs::path(hierarchy) / controllers / group);
+      if (cpus > 0 && (tightest == 0 || cpus < tightest)) tightest = cpus;
+      if (group.empty()) break;
     }
-    if (group.empty()) return tightest;
   }
+  return tightest;
 }
 
 }  // namespace weft::topology::sysfs
