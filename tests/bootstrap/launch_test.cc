@@ -2,9 +2,14 @@
 // LaunchedRank.Joins.
 #include "bootstrap/launch.h"
 
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -200,6 +205,54 @@ TEST(Launch, AnAddressThatIsNoneOfRank0sHostIsNamedAtOnce) {
   const std::string words = "192.0.2.1 (" + root + ") is no address of this host, where rank 0 runs";
   EXPECT_EQ(said(1), "");
   EXPECT_NE(said(0).find(words), std::string::npos);
+}
+
+/// Answers one process of a job of one, as a launcher that speaks PMI does, until it closes the connection.
+/// Returns how often it has taken its leave.
+int serve_pmi(const UniqueFd& connection) {
+  std::string value, line;
+  int leaves = 0;
+  for (char c; ::read(connection.get(), &c, 1) == 1;) {
+    if (c != '\n') {
+      line += c;
+      continue;
+    }
+    const auto is = [&](std::string_view command) { return line.find(command) != std::string::npos; };
+    if (is("cmd=put")) value = line.substr(line.find(" value=") + 7);
+    leaves += is("cmd=finalize");
+    const std::string answer = is("cmd=init")           ? "cmd=response_to_init rc=0"
+                               : is("cmd=get_my_kvs")   ? "cmd=my_kvsname kvsname=space"
+                               : is("cmd=put")          ? "cmd=put_result rc=0"
+                               : is("cmd=barrier_in")   ? "cmd=barrier_out rc=0"
+                               : is("cmd=get kvsname=") ? "cmd=get_result rc=0 value=" + value
+                                                        : "cmd=finalize_ack";
+    line.clear();
+    [[maybe_unused]] const auto written =
+        ::write(connection.get(), (answer + "\n").data(), answer.size() + 1);
+  }
+  return leaves;
+}
+
+// The launcher took the rank for one that had ended.
+TEST(Launch, AForkedChildThatEndsDoesNotTakeItsParentsLeaveOfPmi) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  UniqueFd launcher(ends[0]), of_rank(ends[1]);
+  std::fflush(nullptr);
+  const pid_t rank = fork();
+  if (rank == 0) {
+    launcher.reset();
+    const bool met = exchange_over_pmi(of_rank.get(), 0, soon()).ok();
+    const pid_t child = fork();
+    if (child == 0) std::exit(0);
+    waitpid(child, nullptr, 0);
+    std::exit(met ? 0 : 1);
+  }
+  of_rank.reset();
+  EXPECT_EQ(serve_pmi(launcher), 1);
+  int status = 1;
+  waitpid(rank, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 // ---- Real processes

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/fork.h"
 #include "base/mutex.h"
 #include "bootstrap/id_exchange.h"
 #include "bootstrap/socket.h"
@@ -30,9 +31,10 @@ class PmiClient {
   }
 
   /// A process that began to talk PMI and ends without taking its leave is taken for crashed, and the job is
-  /// killed. MPI, if the program uses it, takes the leave for us: the launcher does not tell the two apart.
+  /// killed. MPI, if the program uses it, takes the leave for us: the launcher does not tell the two apart. A
+  /// forked child that ends leaves nothing.
   ~PmiClient() {
-    if (fd_ >= 0 && !ask_mpi("MPI_Initialized")) {
+    if (fd_ >= 0 && owner_.here() && !ask_mpi("MPI_Initialized")) {
       [[maybe_unused]] const auto left = call("cmd=finalize", "finalize_ack", Deadline::in_seconds(5));
     }
   }
@@ -118,6 +120,7 @@ class PmiClient {
   }
 
   Mutex mutex_;
+  const Ownership owner_;
   int fd_ = -1;
   std::string space_;
   int exchanges_ = 0;

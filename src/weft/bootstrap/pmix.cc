@@ -1,5 +1,6 @@
 // A client of PMIx, which Open MPI's mpirun and srun --mpi=pmix serve. The library is not linked: it is
 // loaded when a launcher asks for it, so that programs run where there is none.
+#include "base/fork.h"
 #include "base/mutex.h"
 #include "bootstrap/id_exchange.h"
 
@@ -55,9 +56,10 @@ class PmixClient {
     return client;
   }
 
-  /// PMIx counts its users: MPI, if the program uses it, comes and goes independently.
+  /// PMIx counts its users: MPI, if the program uses it, comes and goes independently. A forked child that
+  /// ends has the library's memory, but not its threads.
   ~PmixClient() {
-    if (begun_) library_.finalize(nullptr, 0);
+    if (begun_ && owner_.here()) library_.finalize(nullptr, 0);
   }
 
   Status begin() {
@@ -101,7 +103,9 @@ class PmixClient {
     std::strncpy(collect.key, PMIX_COLLECT_DATA, sizeof collect.key - 1);
     collect.value.type = PMIX_BOOL;
     collect.value.data.flag = true;
-    WEFT_TRY(checked(library_.fence_nb(&everybody, 1, &collect, 1, finished, held.get()), "PMIx_Fence_nb"));
+    const pmix_status_t begun = library_.fence_nb(&everybody, 1, &collect, 1, finished, held.get());
+    if (begun == PMIX_OPERATION_SUCCEEDED) return {};  // over already: nobody calls back
+    WEFT_TRY(checked(begun, "PMIx_Fence_nb"));
     held.release();  // now the callback's
     MutexLock lock(fence->mutex);
     while (!fence->done) {
@@ -135,6 +139,7 @@ class PmixClient {
   }
 
   Mutex mutex_;
+  const Ownership owner_;
   PmixLibrary library_;
   bool begun_ = false;
   pmix_proc_t self_{};
