@@ -109,11 +109,41 @@ TEST(Launch, ABatchScriptOfSlurmIsOneRank) {
 TEST(Launch, ASrunWhoseNodesHaveNoAddressSaysWhatNeedsNone) {
   const LaunchInfo info = detected({"SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_JOB_ID=7", "SLURM_STEP_ID=0",
                                     "SLURM_STEP_NODELIST=no-such-node.invalid"});
-  const Status status = launch_unique_id(info, soon()).status();
+  const Status status = launch_unique_id(info, Deadline::in_seconds(0.3)).status();
   EXPECT_NE(status.message().find("no-such-node.invalid"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("srun --mpi=pmix or --mpi=pmi2 needs no names, or set WEFT_ROOT=host:port"),
             std::string::npos)
       << status.message();
+}
+
+// Names of pods come up with the pods: ranks that started before the first one failed at once.
+TEST(Launch, ANameThatIsNotKnownYetIsWaitedFor) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    // A list of hosts of this process's own.
+    char list[] = "/tmp/weft-hosts-XXXXXX";
+    const UniqueFd file(mkstemp(list));
+    const bool own = file.valid() && unshare(CLONE_NEWNS) == 0 &&
+                     mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                     mount(list, "/etc/hosts", nullptr, MS_BIND, nullptr) == 0;
+    unlink(list);
+    if (!own) _exit(77);
+    std::thread pod([&file] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      [[maybe_unused]] const auto written = ::write(file.get(), "127.0.0.1 first-pod.invalid\n", 28);
+    });
+    const Result<UniqueId> id = launch_unique_id(
+        detected({"WEFT_RANK=1", "WEFT_WORLD_SIZE=2", "WEFT_ROOT=first-pod.invalid:4711"}), soon());
+    if (!id.ok()) std::fprintf(stderr, "%s\n", std::string(id.status().message()).c_str());
+    pod.join();
+    _exit(id.ok() ? 0 : 1);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "a mount namespace needs root";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(Launch, MpiLaunchers) {

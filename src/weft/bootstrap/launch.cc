@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <map>
+#include <thread>
 #include <utility>
 
+#include "base/cancellation.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "bootstrap/id_exchange.h"
@@ -222,11 +225,24 @@ Result<LaunchInfo> detect(const Environment& env, const Settings& settings) {
   return alone;
 }
 
+/// Names of pods come up with the pods, and name servers fail at times: tries again until the deadline.
+Result<SocketAddress> resolve_by(const std::string& host, uint16_t port, Deadline deadline) {
+  for (bool said = false;;) {
+    Result<SocketAddress> found = SocketAddress::resolve(host, port);
+    const bool name = host.find_first_of(":%") == std::string::npos;
+    if (found.ok() || !name || Cancellation::ends(deadline)) return found;
+    if (!std::exchange(said, true))
+      log::warn("{}; trying again for up to {:.0f} s", found.status().message(),
+                deadline.remaining_ms(INT32_MAX - 1) / 1e3);
+    std::this_thread::sleep_for(std::chrono::milliseconds(std::min(deadline.remaining_ms(250), 250)));
+  }
+}
+
 /// The root's host, as this rank reaches it. Hosts are often told to call themselves 127.0.1.1 (in
 /// /etc/hosts): a rank that met the root there would tell the others that address for its own.
-Result<std::string> reached_root_host(const LaunchInfo& launch) {
+Result<std::string> reached_root_host(const LaunchInfo& launch, Deadline deadline) {
   const std::string& host = launch.root_host;
-  Result<SocketAddress> found = SocketAddress::resolve(host, static_cast<uint16_t>(launch.root_port));
+  Result<SocketAddress> found = resolve_by(host, static_cast<uint16_t>(launch.root_port), deadline);
   if (!found.ok()) return found.status();
   const bool meant = SocketAddress::is_numeric(host) || host.find("localhost") != std::string::npos;
   if (meant || !found->loopback()) return host;
@@ -247,8 +263,8 @@ Status not_found(const LaunchInfo& launch, const Status& why) {
               status.message());
 }
 
-Result<UniqueId> derived_id(const LaunchInfo& launch) {
-  Result<std::string> host = reached_root_host(launch);
+Result<UniqueId> derived_id(const LaunchInfo& launch, Deadline deadline) {
+  Result<std::string> host = reached_root_host(launch, deadline);
   if (!host.ok()) return not_found(launch, host.status());
   Result<UniqueId> id = unique_id_for(*host, launch.root_port, launch.secret);
   if (!id.ok()) return id.status().in("the job's root");
@@ -308,7 +324,7 @@ Result<LaunchInfo> detect_launch(const std::vector<std::string>& environment) {
 Result<UniqueId> launch_unique_id(const LaunchInfo& launch, Deadline deadline) {
   switch (launch.exchange) {
     case IdExchange::alone: return create_unique_id("127.0.0.1");
-    case IdExchange::derived: return derived_id(launch);
+    case IdExchange::derived: return derived_id(launch, deadline);
     case IdExchange::pmi: return exchange_over_pmi(launch.pmi_fd, launch.rank, deadline);
     case IdExchange::pmix: return exchange_over_pmix(launch.rank, deadline);
   }

@@ -57,7 +57,8 @@ Result<LaunchInfo> detect_launch();
 Result<LaunchInfo> detect_launch(const std::vector<std::string>& environment);
 
 /// The id for Bootstrap::join(). Every rank of the job calls it, equally often and in the same order; rank 0
-/// serves the root from within. Blocks until rank 0 has called it, where the id travels.
+/// serves the root from within. Blocks until rank 0 has called it, where the id travels; elsewhere until the
+/// name of the root's host is known.
 Result<UniqueId> launch_unique_id(const LaunchInfo& launch, Deadline deadline);
 
 /// The first host of a Slurm node list: "node03" of "node[03-05,7],gpu1".
