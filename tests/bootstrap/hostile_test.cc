@@ -112,6 +112,26 @@ TEST(Hostile, MalformedHellosOfTheRightSecretDoNoHarm) {
       2, [&](int rank) { EXPECT_TRUE(members[static_cast<size_t>(rank)]->all_gather({}, soon()).ok()); });
 }
 
+// Where hosts have one address several times, a connection may come out at a rank that it is not for.
+TEST(Hostile, ADataConnectionForAnotherRankIsShutOut) {
+  const UniqueId id = make_id();
+  auto members = join_all(id, 2);
+  ASSERT_EQ(members.size(), 2u);
+  Events events;
+  ASSERT_TRUE(members[1]->start(events.callbacks()).ok());
+  const Secret secret = read_unique_id(id)->secret;
+  const auto open = [&](uint32_t target, uint32_t purpose) {
+    UniqueFd fd = dial(*SocketAddress::parse(members[1]->addresses(1).front()));
+    const auto hello = FrameWriter(FrameKind::data).u32(0).u32(purpose).u32(target).take();
+    EXPECT_TRUE(send_all(fd.get(), greeting(secret, hello), soon()).ok());
+    return fd;
+  };
+  EXPECT_TRUE(is_closed_within(open(0, 1), 5));
+  const UniqueFd right = open(1, 2);
+  ASSERT_TRUE(events.wait([&] { return !events.data.empty(); }));
+  EXPECT_EQ(events.locked([&] { return events.data.front().purpose; }), 2u);
+}
+
 TEST(Hostile, AWebServerWhereTheRootShouldBeIsNamed) {
   const FakeServer server([](UniqueFd fd) {
     say(fd, "HTTP/1.1 400 Bad Request\r\n\r\n");

@@ -95,6 +95,16 @@ TEST(Rails, AJobOnLoopbackHasOne) {
   EXPECT_EQ(rails->front().to_string(), "127.0.0.1:4711");
 }
 
+TEST(Rails, LeaveOutAnAddressThatSeveralHostsHave) {
+  const auto at = [](int a, int b) { return *SocketAddress::parse(fmt::format("10.{}.0.{}:4711", a, b)); };
+  using Set = std::set<std::string>;
+  EXPECT_EQ(shared_addresses({{at(0, 1), at(9, 9)}, {at(0, 1), at(9, 9)}}), Set()) << "ranks of one host";
+  EXPECT_EQ(shared_addresses({{at(0, 1), at(1, 1)}, {at(0, 2), at(1, 2)}}), Set());
+  EXPECT_EQ(shared_addresses({{at(0, 1), at(9, 9), at(1, 1)}, {at(0, 2), at(9, 9), at(1, 2)}}),
+            Set{"10.9.0.9"});
+  EXPECT_EQ(shared_addresses({{at(0, 1), at(1, 1)}, {at(1, 1), at(0, 1)}}), Set()) << "one host, in turns";
+}
+
 TEST(Rails, AFiltersInterfacesReplaceTheWayToTheRoot) {
   const SocketAddress local = *SocketAddress::parse("192.0.2.99:4711");
   Result<std::vector<SocketAddress>> rails = rail_addresses(local, "lo", 0);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <memory>
 
 #include "topology/interface_rules.h"
@@ -164,6 +165,21 @@ Result<std::vector<SocketAddress>> rail_addresses(const SocketAddress& towards_r
   }
   if (most > 0 && rails.size() > static_cast<size_t>(most)) rails.resize(static_cast<size_t>(most));
   return rails;
+}
+
+std::set<std::string> shared_addresses(const std::vector<std::vector<SocketAddress>>& rails) {
+  std::set<std::string> first, shared;
+  std::map<std::string, std::string> host_of;  // by further rail: the first rail of one that has it
+  for (const auto& of_rank : rails) first.insert(of_rank.front().to_string(false));
+  for (const auto& of_rank : rails) {
+    const std::string host = of_rank.front().to_string(false);
+    for (size_t rail = 1; rail < of_rank.size(); ++rail) {
+      const std::string address = of_rank[rail].to_string(false);
+      const bool elsewhere = host_of.emplace(address, host).first->second != host;
+      if (elsewhere && !first.contains(address)) shared.insert(address);
+    }
+  }
+  return shared;
 }
 
 }  // namespace weft::bootstrap

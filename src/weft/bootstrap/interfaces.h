@@ -2,6 +2,7 @@
 // rails.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,5 +45,11 @@ Result<SocketAddress> host_address(std::string_view filter);
 /// if it is loopback. Without a filter further rails are physical interfaces of the same family.
 Result<std::vector<SocketAddress>> rail_addresses(const SocketAddress& towards_root, std::string_view filter,
                                                   int most);
+
+/// The addresses, as text without a port, that ranks of different hosts have as further rails: interfaces to
+/// management controllers and DPUs have the same address on every host. Connections to one stay on their own
+/// host. `rails`: of all ranks. Ranks whose first rails differ count as of different hosts, unless a rank has
+/// the address as its first.
+std::set<std::string> shared_addresses(const std::vector<std::vector<SocketAddress>>& rails);
 
 }  // namespace weft::bootstrap

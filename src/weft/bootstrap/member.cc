@@ -6,6 +6,7 @@
 #include <future>
 
 #include "base/cancellation.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/settings.h"
 #include "bootstrap/interfaces.h"
@@ -148,9 +149,23 @@ Status Member::spread_addresses(const std::vector<SocketAddress>& mine, Deadline
     } while (!text.empty());
     first.push_back(rails.front());
   }
+  leave_out(shared_addresses(rails_));
   // Not awaited: whatever else goes to the agent comes after it, our destructor's farewell included.
   loop().post([this, first = std::move(first)]() mutable { peers_.set_addresses(std::move(first)); });
   return {};
+}
+
+/// Of all ranks' rails, so that the numbers of the others stay alike.
+void Member::leave_out(const std::set<std::string>& addresses) {
+  for (const std::string& address : addresses)
+    log::info("several hosts have the address {}: no rail uses it", address);
+  for (size_t rank = 0; rank < rails_.size() && !addresses.empty(); ++rank) {
+    for (size_t rail = rails_[rank].size(); rail-- > 0;) {
+      if (!addresses.contains(rails_[rank][rail].to_string(false))) continue;
+      rails_[rank].erase(rails_[rank].begin() + static_cast<ptrdiff_t>(rail));
+      rail_names_[rank].erase(rail_names_[rank].begin() + static_cast<ptrdiff_t>(rail));
+    }
+  }
 }
 
 Status Member::link_neighbours(Deadline deadline) {
@@ -254,7 +269,11 @@ Result<UniqueFd> Member::connect(int rank, int rail, uint32_t purpose, Deadline 
   const SocketAddress& target = rails[static_cast<size_t>(rail)];
   Result<UniqueFd> fd = connect_to(target, deadline, own_end_of(static_cast<size_t>(rail), target));
   if (!fd.ok()) return explain(fd.status());
-  const auto hello = FrameWriter(FrameKind::data).u32(static_cast<uint32_t>(rank_)).u32(purpose).take();
+  const auto hello = FrameWriter(FrameKind::data)
+                         .u32(static_cast<uint32_t>(rank_))
+                         .u32(purpose)
+                         .u32(static_cast<uint32_t>(rank))
+                         .take();
   if (const Status sent = send_all(fd->get(), greeting(job_.secret, hello), deadline); !sent.ok())
     return explain(sent);
   return fd;

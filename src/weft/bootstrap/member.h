@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,7 @@ class Member final : public Bootstrap {
   Status grow_tree(const SocketAddress& parent, Deadline deadline) WEFT_REQUIRES(gathering_);
   Status spread_addresses(const std::vector<SocketAddress>& mine, Deadline deadline)
       WEFT_REQUIRES(gathering_);
+  void leave_out(const std::set<std::string>& addresses);
   Status link_neighbours(Deadline deadline);
   SocketAddress own_end_of(size_t rail, const SocketAddress& target) const;
   EventLoop& loop() const { return agent_.loop(); }

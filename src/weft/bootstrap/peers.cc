@@ -68,7 +68,13 @@ void Peers::welcome(AuthenticatedPeer peer) {
   const uint32_t from = hello.u32();
   const bool data = peer.purpose == FrameKind::data;
   const uint32_t purpose = data ? hello.u32() : 0;
+  const uint32_t target = data ? hello.u32() : static_cast<uint32_t>(rank_);
   if (!hello.ok() || from >= static_cast<uint32_t>(ranks_) || (!data && !is_peer(from))) return;
+  if (target != static_cast<uint32_t>(rank_))
+    return log::warn(
+        "rank {} has reached rank {} where rank {} should be: hosts have the same address, so name the "
+        "interfaces to use in WEFT_SOCKET_IFNAME",
+        from, rank_, target);
   const int rank = static_cast<int>(from);
   if (data) {
     // A report must be copyable, a descriptor is not.

@@ -21,7 +21,8 @@ enum class FrameKind : uint16_t {
   child,      // to the parent in the tree
   link,       // to a neighbour: liveness and floods
   questions,  // to a rank that is no neighbour
-  data,       // purpose u32; the stream then belongs to the user, and the acceptor sends no proof on it
+  data,  // purpose u32, the rank that it is for u32; the stream then belongs to the user, and the acceptor
+         // sends no proof on it
   // From the root.
   met = 32,  // parent's address text, empty for rank 0
   refused,   // code u32, sentence text
