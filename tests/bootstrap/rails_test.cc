@@ -65,6 +65,20 @@ void be_rank(int rank, const char* interfaces, const std::array<int, 2>& pipe) {
   }
 }
 
+// Servers' management controllers have such an address on every host. Which interface comes first varies.
+TEST(HostAddress, IsNoLinkLocalOneWhereThereIsAnother) {
+  const bool could = on_two_interfaces([] {
+    ASSERT_TRUE(ip("addr add 169.254.3.1/16 dev weft0") && ip("addr del 10.9.0.1/24 dev weft0"));
+    EXPECT_EQ(host_address("")->to_string(false), "10.9.0.2");
+    ASSERT_TRUE(ip("addr add 10.9.0.1/24 dev weft0") && ip("addr del 169.254.3.1/16 dev weft0"));
+    ASSERT_TRUE(ip("addr add 169.254.3.1/16 dev weft1") && ip("addr del 10.9.0.2/24 dev weft1"));
+    EXPECT_EQ(host_address("")->to_string(false), "10.9.0.1");
+    ASSERT_TRUE(ip("addr del 10.9.0.1/24 dev weft0"));
+    EXPECT_EQ(host_address("")->to_string(false), "169.254.3.1") << "better than loopback";
+  });
+  if (!could) GTEST_SKIP() << kNoNamespaces;
+}
+
 // On one host the kernel would give each connection the address that it leads to.
 TEST(RailConnections, LeaveByTheInterfaceOfTheirNumber) {
   const bool could = on_two_interfaces([] {

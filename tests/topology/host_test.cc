@@ -180,8 +180,16 @@ TEST(InterfaceRules, LinkLocalAddressesLeadNowhere) {
     inet_pton(AF_INET6, text, &six.sin6_addr);
     return leads_beyond_link(reinterpret_cast<const sockaddr*>(&six));
   };
+  const auto leads_four = [](const char* text) {
+    sockaddr_in four{};
+    four.sin_family = AF_INET;
+    inet_pton(AF_INET, text, &four.sin_addr);
+    return leads_beyond_link(reinterpret_cast<const sockaddr*>(&four));
+  };
   EXPECT_TRUE(leads("fd00::1"));
   EXPECT_FALSE(leads("fe80::1"));
+  EXPECT_TRUE(leads_four("10.0.0.1"));
+  EXPECT_FALSE(leads_four("169.254.3.1"));
   EXPECT_FALSE(leads_beyond_link(nullptr));
 }
 

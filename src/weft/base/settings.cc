@@ -58,7 +58,7 @@ constexpr Row kRows[] = {
      "The network interfaces for sockets, in NCCL's syntax. `eth,ens5` are prefixes of names. `=eth0,eth1` "
      "are whole names. A leading `^` excludes: `^docker,virbr`, `^=docker0`. Empty: the interface by which "
      "the rank reaches rank 0, and the other physical interfaces. Weft uses an interface with only a "
-     "link-local IPv6 address if no selected interface has another address, or if the rendezvous is on its "
+     "link-local address if no selected interface has another address, or if the rendezvous is on its "
      "link."},
     {"WEFT_INIT_TIMEOUT_S",
      &Settings::init_timeout_s,

@@ -24,12 +24,12 @@ Result<IfAddrs> all_addresses() {
 
 /// How well other hosts reach an address: the less the better.
 int distance(const SocketAddress& address) {
-  return address.family() == AF_INET ? 0 : address.link_local() ? 2 : 1;
+  return (topology::is_link_local(address.raw()) ? 2 : 0) + (address.family() == AF_INET ? 0 : 1);
 }
 
 /// Without those that have nothing but a link-local address, unless there are no others.
 std::vector<Interface> prefer_routable(std::vector<Interface> some) {
-  const auto is_routable = [](const Interface& each) { return !each.address.link_local(); };
+  const auto is_routable = [](const Interface& each) { return !topology::is_link_local(each.address.raw()); };
   if (std::any_of(some.begin(), some.end(), is_routable))
     std::erase_if(some, [&](const Interface& each) { return !is_routable(each); });
   return some;
@@ -82,7 +82,7 @@ Result<std::vector<Interface>> interfaces(bool link_local) {
     constexpr unsigned kReady = IFF_UP | IFF_RUNNING;
     if (each->ifa_addr == nullptr || (each->ifa_flags & kReady) != kReady) continue;
     const SocketAddress address(each->ifa_addr);
-    if (!topology::leads_beyond_link(each->ifa_addr) && !(link_local && address.link_local())) continue;
+    if (!address.valid() || (address.link_local() && !link_local)) continue;
     const auto known =
         std::find_if(found.begin(), found.end(), [&](auto& i) { return i.name == each->ifa_name; });
     if (known == found.end()) {
@@ -135,7 +135,9 @@ Result<SocketAddress> host_address(std::string_view filter) {
   Result<std::vector<Interface>> chosen = choose_interfaces(all.take(), filter);
   if (!chosen.ok()) return chosen.status();
   const auto rank = [&](const Interface& i) {
-    return named ? 0 : i.physical ? 0 : i.address.loopback() ? 2 : 1;
+    if (named) return 0;
+    if (i.address.loopback()) return 3;
+    return topology::is_link_local(i.address.raw()) ? 2 : i.physical ? 0 : 1;
   };
   const auto best =
       std::min_element(chosen->begin(), chosen->end(),
@@ -157,7 +159,8 @@ Result<std::vector<SocketAddress>> rail_addresses(const SocketAddress& towards_r
     Result<std::vector<Interface>> chosen = choose_interfaces(all.take(), filter);
     if (!chosen.ok()) return chosen.status();
     for (const Interface& each : *chosen) {
-      const bool suits = named || (each.physical && each.address.family() == towards_root.family());
+      const bool suits = named || (each.physical && each.address.family() == towards_root.family() &&
+                                   topology::leads_beyond_link(each.address.raw()));
       const bool known =
           std::any_of(rails.begin(), rails.end(), [&](auto& r) { return r.same_host(each.address); });
       if (suits && !known) rails.push_back(each.address.with_port(towards_root.port()));

@@ -18,7 +18,7 @@ struct Interface {
 };
 
 /// The interfaces that are up and have an address, in the kernel's order, one address each. `link_local`:
-/// with those that have nothing but a link-local address.
+/// with those that have nothing but a link-local address of IPv6.
 Result<std::vector<Interface>> interfaces(bool link_local = false);
 
 /// An address that another host has told, as this one reaches it: a link-local one gets the scope of this
@@ -37,12 +37,13 @@ Result<std::string> interface_with(const SocketAddress& address);
 Result<std::vector<Interface>> choose_interfaces(std::vector<Interface> all, std::string_view filter);
 
 /// The address that other hosts reach this one at best: the filter's first; without one the first physical
-/// interface, any other that is not loopback, or loopback.
+/// interface, any other that is not loopback, one with a link-local address of IPv4, or loopback.
 Result<SocketAddress> host_address(std::string_view filter);
 
 /// A rank's addresses, one a rail, `most` at most (0 = no bound). `towards_root` is the local address of the
 /// connection to the root, which is known to work: it comes first unless a filter chooses others, and alone
-/// if it is loopback. Without a filter further rails are physical interfaces of the same family.
+/// if it is loopback. Without a filter further rails are physical interfaces of the same family, and
+/// not link-local.
 Result<std::vector<SocketAddress>> rail_addresses(const SocketAddress& towards_root, std::string_view filter,
                                                   int most);
 

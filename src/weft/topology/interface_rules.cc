@@ -10,12 +10,14 @@ namespace weft::topology {
 
 bool leads_beyond_link(const sockaddr* address) {
   if (address == nullptr) return false;
-  if (address->sa_family == AF_INET) return true;
-  return address->sa_family == AF_INET6 && !is_link_local(address);
+  return (address->sa_family == AF_INET || address->sa_family == AF_INET6) && !is_link_local(address);
 }
 
 bool is_link_local(const sockaddr* address) {
-  return address != nullptr && address->sa_family == AF_INET6 &&
+  if (address == nullptr) return false;
+  if (address->sa_family == AF_INET)
+    return ntohl(reinterpret_cast<const sockaddr_in*>(address)->sin_addr.s_addr) >> 16 == 0xa9fe;  // 169.254
+  return address->sa_family == AF_INET6 &&
          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
 

@@ -12,9 +12,9 @@
 
 namespace weft::topology {
 
-/// An address of IPv4 or IPv6 that other hosts may reach, or loopback: not a link-local one of IPv6.
+/// An address of IPv4 or IPv6 that other hosts may reach, or loopback: not a link-local one.
 bool leads_beyond_link(const sockaddr* address);
-/// A link-local address of IPv6.
+/// A link-local address: fe80::/10, or 169.254/16, by which hosts reach their management controllers.
 bool is_link_local(const sockaddr* address);
 /// Whether a device stands behind the interface: it is no bridge, tunnel or container's link.
 bool is_physical(const std::string& name);
