@@ -2,7 +2,11 @@
 #include "engine/context/hello.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <thread>
 
 namespace weft::engine {
@@ -31,6 +35,31 @@ TEST(Hello, CpusAreNoMoreThanTheTimeThatControlGroupsGrant) {
   EXPECT_EQ(cpus_of(on(1, 1, 1), on(1, 2, 1)), 2) << "each has a group of its own";
   EXPECT_EQ(cpus_of(on(1, 1, 1), on(1, 2, 0)), 2) << "one is not limited";
   EXPECT_EQ(cpus_of(on(1, 1, 0.5), on(1, 1, 0.5)), 1) << "never none";
+}
+
+uint64_t own_cgroup() {
+  const auto id = bootstrap::create_unique_id("127.0.0.1");
+  const auto alone = id.ok() ? bootstrap::Bootstrap::join(*id, 0, 1, Deadline::in_seconds(10)) : id.status();
+  const auto hellos = alone.ok() ? exchange_hellos(**alone, "", Deadline::in_seconds(10)) : alone.status();
+  return hellos.ok() ? hellos->front().cgroup : 0;
+}
+
+// Each pod calls its group "/". Eight pods of one CPU each were taken for one.
+TEST(Hello, ContainersHaveGroupsOfTheirOwn) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWCGROUP) != 0) _exit(77);
+    const uint64_t one = own_cgroup();
+    if (unshare(CLONE_NEWCGROUP) != 0) _exit(77);
+    const uint64_t other = own_cgroup();
+    _exit(one != 0 && other != 0 && one != other ? 0 : 1);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "a namespace of control groups needs root";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

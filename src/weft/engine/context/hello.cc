@@ -1,8 +1,10 @@
 #include "engine/context/hello.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 #include <unordered_map>
@@ -17,18 +19,24 @@
 namespace weft::engine {
 namespace {
 
-constexpr uint32_t kWireVersion = 17;
+constexpr uint32_t kWireVersion = 18;
 
 uint64_t machine_hash() {
   std::string boot_id;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot_id);
-  return hash_64(boot_id);
+  if (!boot_id.empty()) return hash_64(boot_id);
+  char name[256] = {};  // where the kernel is hidden from containers
+  gethostname(name, sizeof name - 1);
+  return hash_64(name);
 }
 
 void note_quota(Hello& hello) {
   constexpr char kMembership[] = "/proc/self/cgroup";
   const Result<std::string> membership = read_file(kMembership);
-  hello.cgroup = hash_64(membership.ok() ? *membership : "");
+  // In namespaces of their own all containers are in the group "/".
+  std::error_code none;
+  const std::string space = std::filesystem::read_symlink("/proc/self/ns/cgroup", none);
+  hello.cgroup = hash_64((membership.ok() ? *membership : "") + space);
   hello.cpu_quota = topology::sysfs::read_cpu_quota(kMembership, "/sys/fs/cgroup");
 }
 
