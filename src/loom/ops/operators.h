@@ -17,7 +17,6 @@
 
 #include "base/fp16.h"
 #include "base/round.h"
-#include "base/workers.h"
 #include "device/operator.h"
 #include "ops/optimizer.h"
 #include "ops/philox.h"
