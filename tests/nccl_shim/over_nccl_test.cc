@@ -386,6 +386,24 @@ TEST(TheLibrary, IsFoundBehindTheShimItself) {
   });
 }
 
+TEST(TheLibrary, KeepsItsOwnCallsBesideAnotherNccl) {
+  in_process({}, [] {
+    ASSERT_NE(dlopen(WEFT_FAKE_NCCL_NEW, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
+    const Result<const nccl::Library*> opened = nccl::Library::open(kFakeNccl);
+    ASSERT_TRUE(opened.ok()) << opened.status().message();
+    const Functions& own = (*opened)->functions();
+    UniqueId id;
+    Comm_t comm = nullptr;
+    float value = 1;
+    ASSERT_EQ(own.GetUniqueId(&id), nccl::kSuccess);
+    ASSERT_EQ(own.CommInitRank(&comm, 1, id, 0), nccl::kSuccess);
+    EXPECT_EQ(own.Bcast(&value, 1, kFloat, 0, comm, nullptr), nccl::kSuccess);
+    EXPECT_EQ(own.CommDestroy(comm), nccl::kSuccess);
+    EXPECT_EQ(calls_of_fake("Broadcast"), 1);
+    EXPECT_EQ(calls_of_fake("Broadcast", WEFT_FAKE_NCCL_NEW), 0);
+  });
+}
+
 /// NCCL and libc have the program's allocator, so that NCCL can free what libc gave it.
 TEST(TheLibrary, HasTheAllocatorOfTheProgram) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -23,10 +23,11 @@ constexpr const char* kFolders[] = {
     "/usr/local/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64",
     "/usr/lib",       "/usr/local/nccl/lib",       "/usr/local/cuda/lib64",      "/opt/nccl/lib"};
 
-/// Whether Weft's shim is among the libraries in which the program's calls are looked up.
-bool shim_is_in_front() {
+/// Whether calls of NCCL's functions by name go to another library of the program: Weft's shim, or an NCCL.
+bool another_is_in_front(void* library) {
   void* const program = dlopen(nullptr, RTLD_LAZY);
-  return program && dlsym(program, kShimMark);
+  void* const first = program ? dlsym(program, "ncclGetVersion") : nullptr;
+  return first && first != dlsym(library, "ncclGetVersion");
 }
 
 std::string last_dl_error() {
@@ -111,7 +112,7 @@ Result<const Library*> Library::open(const std::string& file) {
     dlclose(handle);
     return fail(Code::invalid_argument, "{} is Weft's own shim, not NCCL", file);
   }
-  if (shim_is_in_front())
+  if (another_is_in_front(handle))
     if (const Status kept = keep_own_calls(handle); !kept.ok()) {
       dlclose(handle);
       return kept.in(file);
