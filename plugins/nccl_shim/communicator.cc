@@ -124,6 +124,7 @@ Result_t pncclCommRevoke(Comm_t comm, int flags) {
 }
 WEFT_NCCL_ALIAS(CommRevoke)
 
+// Nothing can be asked of NCCL's children before they are there, so a program asks their parent.
 Result_t pncclCommGetAsyncError(Comm_t comm, Result_t* error) {
   if (!error) return report(fail(Code::invalid_pointer, "ncclCommGetAsyncError: asyncError is NULL"));
   const Result<Handle*> handle = usable(comm);
@@ -139,6 +140,7 @@ Result_t pncclCommGetAsyncError(Comm_t comm, Result_t* error) {
   if (asked != weftSuccess) return from_weft(asked, (*handle)->weft);
   *error = static_cast<Result_t>(nccl_code(static_cast<Code>(own)));
   (void)note_failure((*handle)->weft, own);
+  if (*error == kSuccess && is_making_child(*handle)) *error = kInProgress;
   return kSuccess;
 }
 WEFT_NCCL_ALIAS(CommGetAsyncError)

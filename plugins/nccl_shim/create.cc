@@ -205,6 +205,7 @@ Result_t derive(const char* name, Comm_t comm, Comm_t* out, const Config* config
   const Result_t result =
       of_weft ? from_weft(ours((*parent)->weft, &handle->weft, config ? &*own : nullptr), nullptr)
               : real(*(*parent)->real, handle->real);
+  if (of_weft && result == nccl::kInProgress) note_child(*parent, handle);
   return finish(result, handle, out);
 }
 

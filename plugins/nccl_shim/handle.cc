@@ -1,11 +1,36 @@
 #include "handle.h"
 
+#include <algorithm>
 #include <deque>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "base/fork.h"
 
 namespace weft::nccl_shim {
+namespace {
+
+bool is_being_made(const Handle& child) {
+  weftResult_t state = weftSuccess;
+  return child.live.load() && child.weft && weftCommGetAsyncError(child.weft, &state) == weftSuccess &&
+         state == weftInProgress;
+}
+
+struct Children {
+  ForkSafeMutex mutex;
+  std::vector<std::pair<const Handle*, const Handle*>> being_made;  // parent and child
+
+  static Children& get() {
+    static Children& children = *new Children;
+    return children;
+  }
+  void forget_those_made() {
+    std::erase_if(being_made, [](const auto& each) { return !is_being_made(*each.second); });
+  }
+};
+
+}  // namespace
 
 Handle* new_handle(const nccl::Decision& decision) {
   static ForkSafeMutex mutex;
@@ -36,6 +61,20 @@ Result<Handle*> usable(Comm_t comm) {
         "comm could not be created, or its group has not ended: only ncclCommAbort and ncclCommDestroy are "
         "left");
   return handle;
+}
+
+void note_child(const Handle* parent, const Handle* child) {
+  Children& children = Children::get();
+  const std::lock_guard guard(children.mutex);
+  children.forget_those_made();
+  children.being_made.emplace_back(parent, child);
+}
+
+bool is_making_child(const Handle* parent) {
+  Children& children = Children::get();
+  const std::lock_guard guard(children.mutex);
+  children.forget_those_made();
+  return std::ranges::any_of(children.being_made, [&](const auto& each) { return each.first == parent; });
 }
 
 }  // namespace weft::nccl_shim

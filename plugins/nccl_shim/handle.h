@@ -2,7 +2,7 @@
 //
 // Handles are shells that are never freed, so that one that was destroyed can be recognised.
 //
-// Thread safety: as NCCL's communicators; `live` may be read by any thread.
+// Thread safety: as NCCL's communicators; any thread may read `live`, note children and ask for them.
 #pragma once
 
 #include <atomic>
@@ -45,5 +45,10 @@ Handle* new_handle(const nccl::Decision& decision);
 Result<Handle*> handle_of(Comm_t comm);
 /// The same, of a communicator that can be used.
 Result<Handle*> usable(Comm_t comm);
+
+/// A child of Weft's is being made, without blocking.
+void note_child(const Handle* parent, const Handle* child);
+/// Whether one of its children is not there yet.
+bool is_making_child(const Handle* parent);
 
 }  // namespace weft::nccl_shim

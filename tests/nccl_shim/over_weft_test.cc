@@ -206,6 +206,73 @@ TEST(OverWeft, CallsThatDoNotBlock) {
   });
 }
 
+std::vector<Comm_t> of_one_thread(const Shim& shim, int ranks) {
+  std::vector<Comm_t> comms(static_cast<size_t>(ranks));
+  NCCL_OK(shim->CommInitAll(comms.data(), ranks, nullptr));
+  return comms;
+}
+
+/// Of NCCL's children nothing can be asked before they are there, so programs ask the parent.
+TEST(OverWeft, AParentIsInProgressWhileAChildIsMadeWithoutBlocking) {
+  in_process(kWeft, [] {
+    const Shim shim;
+    UniqueId id;
+    NCCL_OK(shim->GetUniqueId(&id));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank)
+      threads.emplace_back([&, rank] {
+        nccl::Config quick = config();
+        quick.blocking = 0;
+        Comm_t comm = nullptr;
+        EXPECT_EQ(shim->CommInitRankConfig(&comm, 2, id, rank, &quick), nccl::kInProgress);
+        ASSERT_EQ(settled(shim, comm), nccl::kSuccess);
+        for (const bool in_group : {false, true}) {
+          if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          Comm_t child = nullptr;
+          if (in_group) NCCL_OK(shim->GroupStart());
+          EXPECT_EQ(shim->CommSplit(comm, 0, -rank, &child, nullptr), nccl::kInProgress);
+          if (in_group) {
+            const Result_t ended = shim->GroupEnd();
+            EXPECT_TRUE(ended == nccl::kInProgress || ended == nccl::kSuccess);
+          }
+          EXPECT_EQ(settled(shim, comm), nccl::kSuccess);
+          Floats in(3, 1.f), out(3);
+          NCCL_OK(shim->AllReduce(in.data(), out.data(), 3, kFloat, kSum, child, nullptr));
+          EXPECT_EQ(out, Floats(3, 2.f));
+          NCCL_OK(shim->CommDestroy(child));
+          EXPECT_EQ(settled(shim, comm), nccl::kSuccess);
+        }
+        NCCL_OK(shim->CommDestroy(comm));
+      });
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
+/// A child whose ranks never come all does not keep its parent in progress.
+TEST(OverWeft, AParentGoesOnWithoutAChildThatIsAborted) {
+  in_process(kWeft, [] {
+    const Shim shim;
+    const std::vector<Comm_t> comms = of_one_thread(shim, 2);
+    nccl::Config quick = config();
+    quick.blocking = 0;
+    Comm_t child = nullptr;
+    EXPECT_EQ(shim->CommSplit(comms[0], 0, 0, &child, &quick), nccl::kInProgress);
+    Result_t state = nccl::kSuccess;
+    NCCL_OK(shim->CommGetAsyncError(comms[0], &state));
+    EXPECT_EQ(state, nccl::kInProgress);
+    std::thread other([&] {
+      Comm_t second = nullptr;
+      (void)shim->CommSplit(comms[1], 0, 0, &second, &quick);
+      (void)shim->CommAbort(second);
+    });
+    NCCL_OK(shim->CommAbort(child));
+    other.join();
+    NCCL_OK(shim->CommGetAsyncError(comms[0], &state));
+    EXPECT_EQ(state, nccl::kSuccess);
+    for (Comm_t comm : comms) NCCL_OK(shim->CommAbort(comm));
+  });
+}
+
 TEST(OverWeft, OperatorsMemoryRegistrationAndTeams) {
   in_process(kWeft, [] {
     const Shim shim;
@@ -388,12 +455,6 @@ TEST(OverWeft, AForkedChildsCallsAreRefusedAndDisturbNobody) {
 }
 
 /// `ranks` communicators of one thread.
-std::vector<Comm_t> of_one_thread(const Shim& shim, int ranks) {
-  std::vector<Comm_t> comms(static_cast<size_t>(ranks));
-  NCCL_OK(shim->CommInitAll(comms.data(), ranks, nullptr));
-  return comms;
-}
-
 TEST(OverWeft, CommunicatorsEndInsideGroups) {
   in_process(kWeft, [] {
     const Shim shim;
