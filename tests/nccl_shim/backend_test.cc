@@ -345,6 +345,26 @@ TEST(Backend, FailuresOfNcclKeepTheirSentence) {
   });
 }
 
+/// NCCL frees a communicator that is aborted.
+TEST(Backend, AnAbortWaitsForAThreadThatAsksNccl) {
+  Environment slow = kNccl;
+  slow.push_back({"FAKE_NCCL_SLOW", "1"});
+  in_process(slow, [] {
+    on_ranks(1, [](int, weftComm_t& comm) {
+      std::thread watchdog([own = comm] {
+        weftResult_t state = weftSuccess;
+        (void)weftCommGetAsyncError(own, &state);
+      });
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      const weftComm_t own = std::exchange(comm, nullptr);
+      WEFT_GOOD(weftCommAbort(own));
+      watchdog.join();
+    });
+    EXPECT_EQ(calls_of_fake("CommAbort"), 1);
+    EXPECT_EQ(calls_of_fake("CommAbort while it is asked"), 0);
+  });
+}
+
 TEST(Backend, WrongArgumentsAreNamed) {
   in_process(kNccl, [] {
     on_ranks(1, [](int, weftComm_t& comm) {

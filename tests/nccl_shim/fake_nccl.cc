@@ -8,6 +8,8 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -53,6 +56,7 @@ struct CommOfNccl {
   int collectives = 0;
   std::map<int, int> sent, received;            // by peer
   std::vector<std::pair<int, double>> scalars;  // pre-multiplied sums
+  std::atomic<int> questions{0};                // that threads are inside of
 };
 
 namespace {
@@ -267,11 +271,15 @@ EXPORT Result_t ncclCommAbort(Comm_t comm) {
   static auto& aborted = *new std::vector<Comm_t>;  // kept: a thread may still be in it
   const Result_t result = called("CommAbort");
   const std::lock_guard guard(mutex);
+  if (comm->questions > 0) calls.push_back("CommAbort while it is asked");
   aborted.push_back(comm);
   return result;
 }
-EXPORT Result_t ncclCommGetAsyncError(Comm_t, Result_t* error) {
+EXPORT Result_t ncclCommGetAsyncError(Comm_t comm, Result_t* error) {
   *error = async_error;
+  ++comm->questions;
+  if (std::getenv("FAKE_NCCL_SLOW")) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  --comm->questions;
   return called("CommGetAsyncError");
 }
 EXPORT Result_t ncclCommCount(Comm_t comm, int* count) {

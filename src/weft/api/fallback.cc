@@ -304,12 +304,15 @@ Status Fallback::finalize() {
 }
 
 void Fallback::abort() {
-  const MutexLock guard(mutex_);
-  if (!nccl_ || std::exchange(aborted_, true) || !functions().CommAbort) return;
+  {
+    const MutexLock guard(mutex_);  // waits until health() has left NCCL; later it does not enter
+    if (!nccl_ || std::exchange(aborted_, true) || !functions().CommAbort) return;
+  }
   (void)functions().CommAbort(nccl_);
 }
 
 Status Fallback::health() const {
+  const MutexLock guard(mutex_);
   if (!nccl_ || aborted_ || !functions().CommGetAsyncError) return {};
   nccl::Result_t error = nccl::kSuccess;
   WEFT_TRY(check(functions().CommGetAsyncError(nccl_, &error), "ncclCommGetAsyncError", nccl_));

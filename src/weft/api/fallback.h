@@ -102,7 +102,7 @@ class Fallback {
   std::atomic<uint64_t> operations_{0};
   std::string lack_;
   std::vector<Card> cards_;  // of all ranks, while NCCL's communicator is made
-  Mutex mutex_;
+  mutable Mutex mutex_;
   nccl::Comm_t nccl_ = nullptr;
   bool aborted_ = false;
   std::vector<void*> registrations_ WEFT_GUARDED_BY(mutex_);
