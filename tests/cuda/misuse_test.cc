@@ -318,6 +318,24 @@ TEST(DeviceFailures, AStreamThatHasDiedBeforeTheOperationFailsItAndIsNotWaitedFo
       on_device);
 }
 
+// The call said that its stream was none.
+TEST(DeviceFailures, ACallOnADeviceThatHasDiedSaysSo) {
+  WEFT_NEED_FAKE(fake);
+  run_ranks(
+      blocks(1, 1),
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const DeviceArray<float> send(100), recv(100);
+        fake.break_device(0, cuda::kIllegalAddress);
+        EXPECT_EQ(weftAllReduce(send.data(), recv.data(), 100, weftFloat, weftSum, me.comm, stream.weft()),
+                  weftUnhandledCudaError);
+        EXPECT_TRUE(mentions(weftGetLastError(nullptr), "illegal memory access"))
+            << weftGetLastError(nullptr);
+        fake.break_device(0, cuda::kSuccess);
+      },
+      on_device);
+}
+
 TEST(DeviceFailures, AStreamThatDoesNotComeIsWaitedForUntilTheDeadlineWhenACommunicatorGoes) {
   WEFT_NEED_DEVICE();
   if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its stream";

@@ -391,6 +391,8 @@ FAKE_API int cuStreamSynchronize(StreamHandle* handle) {
 }
 FAKE_API int cuStreamGetCtx(StreamHandle* stream, ContextHandle** context) {
   ENTER(cuStreamGetCtx);
+  if (ContextHandle* const own = current())
+    if (const int error = own->asynchronous_error.load()) return error;
   if (reinterpret_cast<uintptr_t>(stream) <= 2) {
     *context = current();
     return *context ? kSuccess : kInvalidContext;

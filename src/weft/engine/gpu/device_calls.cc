@@ -28,12 +28,14 @@ Status check_device_call(const Communicator& comm, const Call& call, uint64_t in
   auto* const stream = static_cast<cuda::StreamHandle*>(call.cuda_stream);
   const cuda::Scope scope(device);
   cuda::ContextHandle* owner = nullptr;
-  if (const int known = d.stream_get_context(stream, &owner); known != cuda::kSuccess)
+  const int known = d.stream_get_context(stream, &owner);
+  if (known == cuda::kInvalidHandle || known == cuda::kInvalidValue || known == cuda::kInvalidContext)
     return fail(
         Code::invalid_argument,
         "stream is no CUDA stream, or a destroyed one: on a communicator of {} the stream argument is "
         "a cudaStream_t",
         device.describe());
+  WEFT_TRY(cuda::check(known, "cuStreamGetCtx"));
   if (owner != device.context())
     return fail(Code::invalid_argument,
                 "stream belongs to another device or context than this communicator, which is of {}",
