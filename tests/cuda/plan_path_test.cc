@@ -230,10 +230,12 @@ TEST(PlanPath, ARankThatFailsIsNotedForItsPeers) {
 // All threads have one handle for their default streams. A kernel did not follow one of another thread.
 TEST(PlanPath, CallsOfTwoThreadsOnTheirDefaultStreamsKeepTheirOrder) {
   WEFT_NEED_PLAN_PATH();
+  std::barrier both(2);
   run_ranks(
       blocks(1, 2),
-      [](Rank& me) {
+      [&](Rank& me) {
         DeviceArray<float> first(Values(kCount, 1)), second(Values(kCount, 10));
+        both.arrive_and_wait();  // the device's default stream waits for those of threads
         const auto call = [&](const DeviceArray<float>& data) {
           WEFT_OK(weftAllReduce(data.data(), data.data(), kCount, weftFloat, weftSum, me.comm,
                                 reinterpret_cast<weftStream_t>(stream_of_thread())));
