@@ -271,6 +271,38 @@ TEST(MappingsDeathTest, AnOperationWaitsForTheOneThatHasAnOldBufferMapped) {
   ::unsetenv("WEFT_ALGO");
 }
 
+// ---- Many buffers
+
+// With each peer fewer buffers of the others stayed mapped. Calls that took them in turn found none.
+int map_buffers_of_two_peers_in_turn(Rank& me) {
+  const FakeControls fake;
+  if (!fake.valid()) return kNoDevice;
+  cuda::Device& device = **cuda::Device::open(0);
+  const cuda::Scope scope(device);
+  constexpr size_t kBuffers = 40, kBytes = 4096;
+  std::vector<std::unique_ptr<DeviceArray<char>>> buffers;
+  std::vector<cuda::SharedMemory> mine, all(static_cast<size_t>(me.size) * kBuffers);
+  cuda::Exporter exporter;
+  for (size_t i = 0; i < kBuffers; ++i) {
+    buffers.push_back(std::make_unique<DeviceArray<char>>(kBytes));
+    const auto described = exporter.describe(buffers.back()->data(), kBytes, true);
+    NEED(described.ok(), 2);
+    mine.push_back(*described);
+  }
+  const size_t bytes = kBuffers * sizeof mine[0];
+  NEED(!weftAllGather(mine.data(), all.data(), bytes, weftUint8, me.comm, nullptr), 3);
+  if (me.rank == 2) {
+    cuda::Importer importer(device);
+    for (int round = 0; round < 2; ++round)
+      for (size_t i = 0; i < 2 * kBuffers; ++i) NEED(importer.reach(all[i]).ok(), 4);
+    NEED(fake.calls("cuIpcOpenMemHandle") == 2 * kBuffers, 5);
+  }
+  NEED(meet(me), 6);
+  return weftCommDestroy(me.comm);
+}
+
+TEST(MappingsDeathTest, OfManyBuffersStayForEachPeer) { run_on_devices(3, map_buffers_of_two_peers_in_turn); }
+
 // ---- Mappings that nobody needs any more
 
 int gather_from_ever_new_addresses(Rank& me) {

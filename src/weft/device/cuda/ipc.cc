@@ -123,8 +123,11 @@ Result<Importer::Reached> Importer::reach(const SharedMemory& memory) {
   if (known == kept_.end()) {
     auto mapped = map(memory);
     if (!mapped || !mapped->address) return mapped;
-    if (kept_.size() == kKept)
-      drop_if([oldest = kept_.back().mapping.get()](const Kept& k) { return k.mapping.get() == oldest; });
+    const auto is_of_peer = [&](const Kept& k) { return k.range.process == memory.process; };
+    if (std::count_if(kept_.begin(), kept_.end(), is_of_peer) == kKept) {
+      const auto* const oldest = std::find_if(kept_.rbegin(), kept_.rend(), is_of_peer)->mapping.get();
+      drop_if([=](const Kept& k) { return k.mapping.get() == oldest; });
+    }
     known = kept_.insert(kept_.end(), {range_of(memory), memory.buffer_id, mapped->mapping});
   }
   std::rotate(kept_.begin(), known, known + 1);

@@ -4,6 +4,7 @@
 // Thread safety: none; a thread that uses it is inside a Scope of its device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -47,10 +48,10 @@ class Exporter {
 /// This process's number in SharedMemory::process.
 uint64_t process_number();
 
-/// Maps peers' memory, and keeps the most recently used mappings, since mapping is slow. CUDA leaves open
-/// what becomes of memory that its owner frees while it is mapped elsewhere; such a mapping is never used
-/// again here. If the owner has other memory at the same address by then, the old mapping is closed first: a
-/// driver may refuse to map both.
+/// Maps peers' memory, and keeps the most recently used mappings of each peer, since mapping is slow. CUDA
+/// leaves open what becomes of memory that its owner frees while it is mapped elsewhere; such a mapping is
+/// never used again here. If the owner has other memory at the same address by then, the old mapping is
+/// closed first: a driver may refuse to map both.
 class Importer {
  public:
   explicit Importer(Device& device) : device_(device) {}
@@ -87,7 +88,7 @@ class Importer {
  private:
   Result<Reached> map(const SharedMemory& memory);
 
-  static constexpr size_t kKept = 64;
+  static constexpr std::ptrdiff_t kKept = 64;  // of a process
   struct Range {
     uint64_t process;
     uint64_t first, last;  // [first, last) of its owner's addresses
