@@ -1,6 +1,13 @@
 // Jobs that cannot meet: each rank hears why.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
 #include "bootstrap/guests.h"
 #include "bootstrap/ranks.h"
+#include "bootstrap/reserved_port.h"
 #include "bootstrap/root.h"
 #include "bootstrap/wire.h"
 
@@ -116,6 +123,29 @@ TEST(Refusal, ARootThatComesLateIsWaitedFor) {
     const Joined joined = Bootstrap::join(*id, rank, 3, soon());
     EXPECT_TRUE(joined.ok()) << joined.status().message();
   });
+}
+
+// A program that made its id first, and then loaded its data for a minute, found no root.
+TEST(Refusal, AnIdServesHoweverLateItsRanksBegin) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("WEFT_INIT_TIMEOUT_S", "0.3", 1);
+    const UniqueId id = make_id();
+    const ReservedPort port;
+    const Result<UniqueId> fixed = unique_id_for("127.0.0.1", port.number(), "late ranks");
+    const bool served = serve_unique_id(*fixed).ok();
+    // The second waits for ranks that are on their way: from the first one on, their patience counts.
+    bool met = true;
+    on_each_rank(2, [&](int rank) {
+      std::this_thread::sleep_for(rank == 0 ? 100ms : 500ms);
+      if (!Bootstrap::join(*fixed, rank, 2, soon()).ok()) met = false;
+    });
+    _exit(served && met && join_all(id, 2).size() == 2 ? 0 : 1);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Refusal, AJobsIdServesOnce) {

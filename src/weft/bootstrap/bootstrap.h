@@ -31,13 +31,14 @@ struct UniqueId {
   std::array<std::byte, 128> bytes{};
 };
 
-/// Starts a root listener in this process (it ends by itself when its job has met or WEFT_INIT_TIMEOUT_S is
-/// over), and returns the id that names it. Listens on `host` ("" = the interface that WEFT_SOCKET_IFNAME
-/// names, or the first that is up and not loopback, or loopback) and `port` (0 = any).
+/// Starts a root listener in this process, and returns the id that names it. The listener ends by itself when
+/// its job has met, or when a rank that has come waits no longer. Listens on `host` ("" = the interface that
+/// WEFT_SOCKET_IFNAME names, or the first that is up and not loopback, or loopback) and `port` (0 = any).
 Result<UniqueId> create_unique_id(const std::string& host = "", int port = 0);
 /// The id for a root at a known address with a secret derived from `shared_secret`: what launchers without a
 /// channel of their own use (every rank computes the same id; rank 0 calls serve_unique_id too).
 Result<UniqueId> unique_id_for(const std::string& host, int port, std::string_view shared_secret);
+/// As create_unique_id(), but this listener also ends if no rank comes within WEFT_INIT_TIMEOUT_S.
 Status serve_unique_id(const UniqueId& id);
 /// ok, or what is wrong with it (magic, version, checksum, address).
 Status check_unique_id(const UniqueId& id);

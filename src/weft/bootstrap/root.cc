@@ -74,6 +74,7 @@ void Root::welcome(AuthenticatedPeer peer) {
   registration.connection = std::move(peer.connection);
   registration.address = address;
   watch(static_cast<int>(rank), registration);
+  if (registered_.size() == 1) deadline_ = Deadline::never();  // from now on that of ranks counts
   const double wait_s = wait_ms / 1e3;
   expect_by(Deadline::in_seconds(wait_s - std::min(kMargin_s, wait_s * kMarginShare)));
   if (registered_.size() == static_cast<size_t>(ranks_)) release_all();
@@ -192,8 +193,8 @@ Result<UniqueId> create_unique_id(const std::string& host, int port) {
   Result<SocketAddress> bound = local_address(listener->get());
   if (!bound.ok()) return bound.status();
   const UniqueId id = write_unique_id(bound->with_scope(0), *secret);
-  WEFT_TRY(Root::serve(listener.take(), *read_unique_id(id), Deadline::in_seconds(settings().init_timeout_s),
-                       kLinger_s));
+  // Programs make an id first, and load their data for minutes: the first rank that comes begins the waiting.
+  WEFT_TRY(Root::serve(listener.take(), *read_unique_id(id), Deadline::never(), kLinger_s));
   return id;
 }
 
@@ -212,7 +213,7 @@ Status serve_unique_id(const UniqueId& id) {
   // reach.
   Result<UniqueFd> listener = listen_everywhere(job->root.port());
   if (!listener.ok()) return listener.status().in("the job's root");
-  // No lingering: the next job of this process may want the same port.
+  // No lingering, and no waiting for a job that does not begin: the next one may want the same port.
   return Root::serve(listener.take(), *job, Deadline::in_seconds(settings().init_timeout_s), 0);
 }
 

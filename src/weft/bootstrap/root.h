@@ -1,5 +1,6 @@
 // The root of a job: registers its ranks, and answers them. It lives on the agent of the process that made
 // the unique id, until all ranks have registered and know their parent in the tree, or until its deadline.
+// That is the earliest of the ranks that have come; before the first one comes it is what serve() says.
 //
 // If connections were refused, the error of a waiting rank says how many, and why the last one was. A rank
 // with another secret never gets so far that it is named. That includes a rank that counts more ranks.
