@@ -103,9 +103,7 @@ class PmixClient {
     std::strncpy(collect.key, PMIX_COLLECT_DATA, sizeof collect.key - 1);
     collect.value.type = PMIX_BOOL;
     collect.value.data.flag = true;
-    const pmix_status_t begun = library_.fence_nb(&everybody, 1, &collect, 1, finished, held.get());
-    if (begun == PMIX_OPERATION_SUCCEEDED) return {};  // over already: nobody calls back
-    WEFT_TRY(checked(begun, "PMIx_Fence_nb"));
+    WEFT_TRY(checked(library_.fence_nb(&everybody, 1, &collect, 1, finished, held.get()), "PMIx_Fence_nb"));
     held.release();  // now the callback's
     MutexLock lock(fence->mutex);
     while (!fence->done) {
