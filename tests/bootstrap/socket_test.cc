@@ -5,8 +5,10 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <fstream>
 
+#include "bootstrap/reserved_port.h"
 #include "bootstrap/two_interfaces.h"
 
 namespace weft::bootstrap {
@@ -59,6 +61,19 @@ TEST(Socket, HasNeverHadBbr) {
     EXPECT_EQ(congestion_control_of(theirs), "reno");
   });
   if (!ran) GTEST_SKIP() << kNoNamespaces;
+}
+
+// Ranks that wait for the root on their host try many ports of their own. One of them is the root's, and a
+// rank took its own greeting for a wrong answer.
+TEST(Socket, AConnectionToItselfIsNobody) {
+  const ReservedPort port;
+  const SocketAddress own = *SocketAddress::parse(fmt::format("127.0.0.1:{}", port.number()));
+  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ASSERT_EQ(::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+  ASSERT_EQ(::bind(fd.get(), own.raw(), own.raw_bytes()), 0);
+  ASSERT_EQ(::connect(fd.get(), own.raw(), own.raw_bytes()), 0) << "the kernel connects it to itself";
+  EXPECT_EQ(connect_outcome(fd.get()), ECONNREFUSED);
 }
 
 }  // namespace

@@ -122,7 +122,12 @@ Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress
 int connect_outcome(int fd) {
   int error = 0;
   socklen_t bytes = sizeof error;
-  return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) return errno;
+  if (error != 0) return error;
+  // The kernel may have given the socket the very port that it goes to, where nobody listens.
+  const Result<SocketAddress> own = local_address(fd), other = peer_address(fd);
+  const bool to_itself = own.ok() && other.ok() && own->port() == other->port() && own->same_host(*other);
+  return to_itself ? ECONNREFUSED : 0;
 }
 
 Result<UniqueFd> connect_to(const SocketAddress& address, Deadline deadline, const SocketAddress& from) {

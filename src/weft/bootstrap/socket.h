@@ -25,7 +25,8 @@ UniqueFd accept_from(int listener, int* error);
 /// Starts connecting; writable when done, see connect_outcome(). `from`: the address of this host that the
 /// socket gets; without one the kernel chooses.
 Result<UniqueFd> begin_connect(const SocketAddress& address, const SocketAddress& from = {});
-/// Once writable: 0, or the errno that connecting failed with.
+/// Once writable: 0, or the errno that connecting failed with. ECONNREFUSED for a socket that is connected to
+/// itself.
 int connect_outcome(int fd);
 /// Connects, with TCP_NODELAY. `from`: as begin_connect(). Errors: timeout, or remote_error with the address
 /// and the kernel's reason.
