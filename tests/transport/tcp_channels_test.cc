@@ -72,6 +72,33 @@ TEST_F(TcpChannels, WhatIsQueuedOnAChannelThatIsLeftStillArrives) {
   EXPECT_EQ(std::vector<bool>(sent, true), here);
 }
 
+// A network that is not connected swallows packets. Each peer's first put waited for it, with the lock held.
+TEST_F(TcpChannels, ARailThatDoesNotAnswerIsWaitedForOnce) {
+  std::vector<UniqueFd> far_ends;
+  int waits = 0, others = 0;
+  auto made = TcpTransport::create(
+      0, 4,
+      [&](int, int rail, uint32_t, Deadline by) -> Result<UniqueFd> {
+        EXPECT_LT(by.remaining_ms(), rail == 0 ? 11'000 : 4'000);
+        if (rail == 1) return ++waits, fail(Code::timeout, "no answer before the deadline");
+        auto [mine, theirs] = loopback_connection();
+        far_ends.push_back(std::move(theirs));
+        return ++others, std::move(mine);
+      },
+      puts_apart(2));
+  ASSERT_TRUE(made.ok());
+  const std::vector<std::byte> data(4 << 20);
+  const RemoteBuffer window{.address = 0, .bytes = data.size()};
+  Completion done[3];
+  for (int peer : {1, 2, 3})
+    ASSERT_TRUE(
+        (*made)
+            ->put(peer, envelope(kPut, 1, data.size()), data.data(), data.size(), window, 0, &done[peer - 1])
+            .ok());
+  EXPECT_EQ(waits, 1);
+  EXPECT_EQ(others, 6) << "a channel for messages and one for puts with each";
+}
+
 TEST_F(TcpChannels, WhoeverPutsOpensALineForIt) {
   TcpCluster cluster(2, puts_apart());
   send(cluster, 1, 0, 1);

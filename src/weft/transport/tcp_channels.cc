@@ -14,6 +14,8 @@ namespace weft::transport::tcp {
 namespace {
 
 constexpr size_t kLeastShared = 128 << 10;  // of the bytes on their way to one of several peers
+// For connecting over a further rail, which puts can do without. The kernel asks a third time after 3 s.
+constexpr double kFurtherRailSeconds = 3.5;
 
 }  // namespace
 
@@ -117,8 +119,10 @@ Status Channels::add(int rank) {
   Link* link = for_puts ? nullptr : find(peer, channel, false);
   if (link == nullptr) {
     const size_t rail = for_puts ? channel - 1 : channel;
+    const double within_s =
+        rail > 0 ? std::min(options_.connect_timeout_s, kFurtherRailSeconds) : options_.connect_timeout_s;
     Result<UniqueFd> connection = connector_(rank, static_cast<int>(rail), static_cast<uint32_t>(channel),
-                                             Deadline::in_seconds(options_.connect_timeout_s));
+                                             Deadline::in_seconds(within_s));
     if (!connection.ok()) return connection.status();
     const Result<Link*> own = adopt(rank, channel, true, connection.take());
     if (!own.ok()) return own.status();
@@ -140,7 +144,14 @@ void Channels::add_further(int rank) {
               status.message());
     peer.usable_channels = peer.channels;
     if (peer.channels == without_puts) peer.sender->use_all_for_puts();
+    else if (status.code() == Code::timeout) give_up_from(peer.channels);
   }
+}
+
+/// A rail swallows what is sent, as on a network that is not connected: no other peer is waited for on it.
+void Channels::give_up_from(size_t channel) {
+  for (Peer& peer : peers_)
+    peer.usable_channels = std::min(peer.usable_channels, std::max(peer.channels, channel));
 }
 
 // ---- Flight

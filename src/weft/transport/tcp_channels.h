@@ -70,6 +70,7 @@ class Channels {
   static Link* find(const Peer& peer, size_t channel, bool opened_here);
   static void share_messages(Peer& peer, Link& theirs);
   void take_over(Arrival arrival);
+  void give_up_from(size_t channel);
   Result<Link*> adopt(int peer, size_t channel, bool opened_here, UniqueFd connection);
   size_t flight_of(size_t channel, size_t for_puts) const;
   size_t shared_flight() const;
