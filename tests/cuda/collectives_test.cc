@@ -2,6 +2,7 @@
 // over layouts and sizes that reach every algorithm. With the fake driver a CPU that touches GPU memory dies,
 // and work that nobody has waited for is seen.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <latch>
 #include <numeric>
@@ -602,6 +603,48 @@ TEST(FullStream, MakesRoomWhileACallWaitsForIt) {
         lets_go.join();
         stream.synchronize();
         EXPECT_EQ(x.get(), filled(me.size - 1, count));
+      },
+      on_device);
+}
+
+// The driver gives no memory while another thread is in cudaFree, which waits for streams that wait for Weft.
+TEST(FullStream, ACallThatWaitsForFlagsHoldsNobodyUp) {
+  WEFT_NEED_FAKE(fake);
+  if (!(*cuda::Device::open(0))->has_memory_operations()) GTEST_SKIP() << "a call waits for its stream";
+  run_ranks(
+      blocks(1, 1),
+      [&](Rank& me) {
+        constexpr int kCalls = 100;  // more than there are flags
+        const DeviceStream stream;
+        const DeviceArray<float> x(100);
+        HeldStream held(stream);
+        const auto allocations = [&] { return fake.calls("cuMemHostAlloc"); };
+        std::vector<cuda::Device::Flags*> others;  // that earlier tests have left
+        cuda::Device& device = **cuda::Device::open(0);
+        for (const uint64_t before = allocations(); allocations() == before;) {
+          const cuda::Scope scope(device);
+          others.push_back(*device.take_flags());
+        }
+        const uint64_t before = allocations();
+        fake.block("cuMemHostAlloc", 1);
+        std::thread calls([&] {
+          for (int i = 0; i < kCalls; ++i)
+            WEFT_OK(weftAllReduce(x.data(), x.data(), 100, weftFloat, weftSum, me.comm, stream.weft()));
+        });
+        EXPECT_TRUE(eventually([&] { return allocations() > before; }));
+        std::atomic<bool> answered{false};
+        std::thread asks([&] {
+          weftCommStats_t stats = WEFT_COMM_STATS_INITIALIZER;
+          WEFT_OK(weftCommGetStats(me.comm, &stats));
+          answered = true;
+        });
+        EXPECT_TRUE(eventually([&] { return answered.load(); }));
+        fake.block("cuMemHostAlloc", 0);
+        held.let_go();
+        calls.join();
+        asks.join();
+        stream.synchronize();
+        for (cuda::Device::Flags* flags : others) device.give_flags(flags);
       },
       on_device);
 }

@@ -51,21 +51,31 @@ Status DeviceRun::arrive_in(Lock& lock, cuda::StreamHandle* stream) {
     if (epoch) on_path_.epoch = *epoch;
     return epoch.status();
   }
-  int put = cuda::kSuccess;
+  Status put;
   if (!device.has_memory_operations()) {
-    WEFT_TRY(cuda::check(d.event_create(&reached_, cuda::kEventDisableTiming), "cuEventCreate"));
-    lock.without([&, event = reached_] { put = d.event_record(event, stream); });
-    return cuda::check(put, "cuEventRecord");
+    cuda::EventHandle* event = nullptr;
+    lock.without([&] {
+      put = cuda::check(d.event_create(&event, cuda::kEventDisableTiming), "cuEventCreate");
+      if (put.ok()) put = cuda::check(d.event_record(event, stream), "cuEventRecord");
+    });
+    reached_ = event;
+    return put;
   }
-  auto flags = device.take_flags();
-  if (!flags) return flags.status();
-  hold_.flags = *flags;
-  hold_.turn = ++hold_.flags->turn;
-  cuda::DeferredFree::instance().stream_waits();
-  lock.without([&, ready = hold_.flags->address_of_ready(), turn = hold_.turn] {
-    put = d.stream_write_value(stream, ready, turn, cuda::kWriteValueDefault);
+  StreamHold hold;
+  lock.without([&] {
+    const auto flags = device.take_flags();
+    put = flags.status();
+    if (!put.ok()) return;
+    hold.flags = *flags;
+    hold.turn = ++hold.flags->turn;
+    cuda::DeferredFree::instance().stream_waits();
+    put = cuda::check(
+        d.stream_write_value(stream, hold.flags->address_of_ready(), hold.turn, cuda::kWriteValueDefault),
+        "cuStreamWriteValue32");
   });
-  return cuda::check(put, "cuStreamWriteValue32");
+  if (op_.end.finished.load(std::memory_order_relaxed)) hold.release(device);
+  else hold_ = std::move(hold);
+  return put;
 }
 
 Status DeviceRun::wait_in(Lock& lock, cuda::StreamHandle* stream) {

@@ -47,9 +47,9 @@ class DeviceRun {
   // ---- The caller's stream
 
   /// Makes the stream say when it comes to this operation. Then, for all operations of a group, wait_in():
-  /// what follows in the stream waits for the operation's end. CUDA's calls wait where a stream is full, and
-  /// what makes room may be the end of another operation. So they are made without the lock, and the
-  /// operation may fail meanwhile. A path makes its own with the lock.
+  /// what follows in the stream waits for the operation's end. CUDA's calls wait where a stream is full, or
+  /// while another thread frees memory. What ends that may be the end of another operation. So they are made
+  /// without the lock, and the operation may fail meanwhile. A path makes its own with the lock.
   Status arrive_in(Lock& lock, cuda::StreamHandle* stream) WEFT_REQUIRES(context_lock);
   Status wait_in(Lock& lock, cuda::StreamHandle* stream) WEFT_REQUIRES(context_lock);
   /// Whether the stream has come to it.
