@@ -1,4 +1,5 @@
 // Rails on hosts with several interfaces: by which of them data connections leave.
+#include <sys/mount.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -75,6 +76,31 @@ TEST(HostAddress, IsNoLinkLocalOneWhereThereIsAnother) {
     EXPECT_EQ(host_address("")->to_string(false), "10.9.0.1");
     ASSERT_TRUE(ip("addr del 10.9.0.1/24 dev weft0"));
     EXPECT_EQ(host_address("")->to_string(false), "169.254.3.1") << "better than loopback";
+  });
+  if (!could) GTEST_SKIP() << kNoNamespaces;
+}
+
+// A pod of an IPv6 cluster took the IPv4 address of a name that has both, which it has no route to.
+TEST(HostAddress, OfANameIsOfAFamilyThatThisHostHas) {
+  const bool could = on_two_interfaces([] {
+    ASSERT_TRUE(ip("addr del 10.9.0.1/24 dev weft0") && ip("addr del 10.9.0.2/24 dev weft1") &&
+                ip("addr add fd00::1/64 dev weft0 nodad"));
+    char list[] = "/tmp/weft-hosts-XXXXXX";
+    const UniqueFd file(mkstemp(list));
+    constexpr std::string_view kHosts = "127.0.0.1 localhost\n192.0.2.7 both.invalid\nfd00::7 both.invalid\n";
+    ASSERT_EQ(::write(file.get(), kHosts.data(), kHosts.size()), static_cast<ssize_t>(kHosts.size()));
+    const bool own = unshare(CLONE_NEWNS) == 0 &&
+                     mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                     mount(list, "/etc/hosts", nullptr, MS_BIND, nullptr) == 0;
+    unlink(list);
+    ASSERT_TRUE(own);
+    const auto resolved = [](const char* host) {
+      const Result<SocketAddress> found = SocketAddress::resolve(host, 1);
+      return found.ok() ? found->to_string(false) : std::string(found.status().message());
+    };
+    EXPECT_EQ(resolved("both.invalid"), "fd00::7");
+    EXPECT_EQ(resolved("localhost"), "127.0.0.1");
+    EXPECT_EQ(resolved("127.0.0.1"), "127.0.0.1");
   });
   if (!could) GTEST_SKIP() << kNoNamespaces;
 }

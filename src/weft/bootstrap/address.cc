@@ -80,8 +80,14 @@ Result<SocketAddress> SocketAddress::parse(std::string_view text) {
 Result<SocketAddress> SocketAddress::resolve(const std::string& host, uint16_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_ADDRCONFIG;
   addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
+  int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (error != 0) {  // loopback addresses do not count as of a family that the host has
+    hints.ai_flags = 0;
+    error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  }
+  if (error != 0) {
     const size_t percent = host.find('%');
     if (percent != std::string::npos && if_nametoindex(host.c_str() + percent + 1) == 0)
       return fail(Code::invalid_argument, "host '{}' cannot be resolved: this host has no interface {}", host,

@@ -21,7 +21,8 @@ class SocketAddress {
   static SocketAddress any(int family, uint16_t port);
   /// "10.0.0.1:4711", "[fd00::1]:4711" or, with an interface of this host, "[fe80::1%eth0]:4711"; no names.
   static Result<SocketAddress> parse(std::string_view text);
-  /// Asks the resolver; the first address of a name, IPv4 before IPv6. Blocks as long as the resolver does.
+  /// Asks the resolver; the first address of a name, IPv4 before IPv6, of those families that this host has
+  /// addresses of. Blocks as long as the resolver does.
   static Result<SocketAddress> resolve(const std::string& host, uint16_t port);
 
   /// Whether resolve() takes a text for an address and not for a name.
