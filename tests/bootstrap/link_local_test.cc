@@ -78,6 +78,7 @@ bool on_two_hosts(const std::function<void(int to, int from)>& first,
     Pipes pipes;
     const pid_t other = fork();
     if (other == 0) {
+      alarm(60);
       if (unshare(CLONE_NEWNET) != 0) _exit(kSkipped);
       say(pipes.up[1], getpid());
       hear<int>(pipes.down[0]);
