@@ -229,7 +229,9 @@ TEST(OverWeft, AParentIsInProgressWhileAChildIsMadeWithoutBlocking) {
         for (const bool in_group : {false, true}) {
           if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
           Comm_t child = nullptr;
-          if (in_group) NCCL_OK(shim->GroupStart());
+          if (in_group) {
+            NCCL_OK(shim->GroupStart());
+          }
           EXPECT_EQ(shim->CommSplit(comm, 0, -rank, &child, nullptr), nccl::kInProgress);
           if (in_group) {
             const Result_t ended = shim->GroupEnd();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/workers.h"
 #include "cuda_kernels/emulator/emulator.h"
 #include "device/cuda/kernels/attention_launch.h"
 

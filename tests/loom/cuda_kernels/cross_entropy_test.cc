@@ -1,6 +1,7 @@
 // Cross-entropy, whole and split over ranks.
 #include "device/cuda/kernels/cross_entropy.h"
 
+#include "base/workers.h"
 #include "cuda_kernels/launch.h"
 #include "device/cuda/kernels/split_cross_entropy.h"
 

@@ -1,6 +1,7 @@
 // Kernels that take each element for itself: activations, dropout, sums, conversions, AdamW, normal numbers.
 #include "device/cuda/kernels/elementwise.h"
 
+#include "base/workers.h"
 #include "cuda_kernels/launch.h"
 #include "device/cuda/kernels/activation.h"
 #include "device/cuda/kernels/adamw.h"

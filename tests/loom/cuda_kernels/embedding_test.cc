@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "base/workers.h"
 #include "cuda_kernels/launch.h"
 #include "device/cuda/kernels/embedding_gradient.h"
 #include "device/cuda/kernels/rotary.h"

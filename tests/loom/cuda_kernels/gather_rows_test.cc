@@ -1,6 +1,7 @@
 // Rows that are put together from others, and the count of right classes.
 #include "device/cuda/kernels/gather_rows.h"
 
+#include "base/workers.h"
 #include "cuda_kernels/launch.h"
 
 namespace loom::cuda {

@@ -1,6 +1,7 @@
 // Layer norm, with what is fused with it, and sums of columns.
 #include "device/cuda/kernels/layer_norm.h"
 
+#include "base/workers.h"
 #include "cuda_kernels/launch.h"
 
 namespace loom::cuda {

@@ -1,6 +1,7 @@
 // An operator's arrays on the CPU and on the GPU, to compare what both devices make of them.
 #pragma once
 
+#include "base/workers.h"
 #include "device/cuda/operators.h"
 #include "loom/device/gpu_setting.h"
 #include "ops/arrays.h"

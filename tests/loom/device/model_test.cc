@@ -1,5 +1,6 @@
 // Models of every family on the fake driver: forward, loss and backward of one rank and of tensor ranks,
 // beside the CPU's. A device address faults on a CPU, so no step's array is touched by the host.
+#include "base/workers.h"
 #include "device/cuda/operators.h"
 #include "loom/device/gpu_setting.h"
 #include "model/family_specs.h"

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/workers.h"
 #include "loom/device/fake_cublaslt/control.h"
 #include "loom/device/fakes.h"
 #include "ops/arrays.h"

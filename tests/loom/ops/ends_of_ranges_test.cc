@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/workers.h"
 #include "ops/arrays.h"
 
 namespace loom::testing::ends_of_ranges_test {

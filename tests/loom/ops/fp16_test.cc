@@ -1,6 +1,7 @@
 // The conversions of fp16, by the plain rules, and sums of what it holds.
 #include <algorithm>
 
+#include "base/workers.h"
 #include "ops/arrays.h"
 #include "plain_float16.h"
 

@@ -3,6 +3,7 @@
 //
 // An operator is a case: inputs, each with a gradient; derivatives of its output; and run<T>(), which gives
 // the output and the gradients. What adds to an array is given one that is not zero.
+#include "base/workers.h"
 #include "ops/arrays.h"
 
 namespace loom::testing::gradients_test {

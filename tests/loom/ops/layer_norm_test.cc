@@ -1,3 +1,4 @@
+#include "base/workers.h"
 #include "ops/arrays.h"
 
 namespace loom::testing::layer_norm_test {

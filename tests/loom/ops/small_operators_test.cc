@@ -1,4 +1,5 @@
 // Embedding, dropout, elementwise operators and AdamW.
+#include "base/workers.h"
 #include "ops/arrays.h"
 
 namespace loom::testing {

@@ -1,6 +1,7 @@
 // The vocabulary divided over ranks: together they give what one rank gives.
 #include <cstring>
 
+#include "base/workers.h"
 #include "ops/arrays.h"
 
 namespace loom::testing::split_vocabulary_test {
