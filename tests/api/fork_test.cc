@@ -307,6 +307,32 @@ TEST_F(Forks, ADaemonIsNotTheRankThatItWas) {
   }
 }
 
+// Of many threads of the parent, the C library unmaps some stacks in the child, which hold what it knows of
+// them.
+TEST_F(Forks, AChildOfAProcessWithManyThreadsMayExit) {
+  const auto statuses = run_processes(blocks(1, 2), [](Rank& me) {
+    std::atomic<bool> over{false};
+    std::vector<std::thread> many;
+    for (int i = 0; i < 32; ++i) many.emplace_back([&] { over.wait(false); });
+    const pid_t child = fork();
+    if (child == 0) {
+      g_is_child = true;
+      alarm(20);
+      std::thread([] {}).join();
+      exit(0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    over = true;
+    over.notify_all();
+    for (std::thread& each : many) each.join();
+    float value = 0;
+    if (!exited_with(status, 0) || sum(me.comm, value) != weftSuccess) return 1;
+    return weftCommDestroy(me.comm) == weftSuccess ? 0 : 2;
+  });
+  for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << status;
+}
+
 // Processes are watched, too; one that stands still is a debugger's, or late.
 TEST_F(Forks, ARankThatIsStoppedIsNotTakenForDead) {
   const auto statuses = run_processes(blocks(1, 3), [](Rank& me) {

@@ -94,11 +94,15 @@ class Agent {
   /// the copy is let go of unread, and the child's first use starts an agent of its own.
   void forget_if_forked() WEFT_REQUIRES(mutex_) {
     if (process_ == 0 || process_ == getpid()) return;
-    // Closing anything here could end a job there. The list is reachable for ever, so that it is no leak.
-    static auto* const forgotten = new std::vector<std::shared_ptr<EventLoop>>;
-    forgotten->push_back(std::move(running_));
-    if (thread_.joinable()) thread_.detach();
-    for (std::thread& each : retired_) each.detach();
+    // Closing anything here could end a job there, and the C library may have unmapped what it knows of the
+    // threads. The list is reachable for ever, so that it is no leak.
+    struct Left {
+      std::shared_ptr<EventLoop> loop;
+      std::thread thread;
+      std::vector<std::thread> retired;
+    };
+    static auto* const left = new std::vector<Left>;
+    left->push_back({std::move(running_), std::move(thread_), std::move(retired_)});
     retired_.clear();
     uses_ = 0;
     process_ = 0;
