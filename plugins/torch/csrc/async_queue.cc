@@ -1,5 +1,7 @@
 #include "async_queue.h"
 
+#include <c10/util/Logging.h>
+
 #include <utility>
 
 #include "python_access.h"
@@ -8,6 +10,8 @@
 namespace weft_torch {
 
 namespace {
+
+constexpr double kSilentSeconds = 5;
 
 // Runs the callbacks and releases the tensors. While Python ends, it leaves both out, and the tensors stay.
 void release(AsyncQueue::Completion completion) {
@@ -18,6 +22,18 @@ void release(AsyncQueue::Completion completion) {
   }
   if (completion.callbacks) completion.callbacks();
   completion = {};
+}
+
+// Does not leave a user alone with a program that seems to hang.
+void wait_for_end(weftStream_t stream) {
+  uint64_t all = 0;
+  weftStreamGetPosition(stream, &all);
+  if (weftStreamWait(stream, all, kSilentSeconds) != weftInProgress) return;
+  LOG(WARNING) << "A group of weft ends, and waits for operations that have begun, such as an irecv that no "
+                  "rank has sent for: "
+                  "at most for the timeout of the group. torch.distributed.group.WORLD.abort() before "
+                  "destroy_process_group() would end them at once.";
+  weftStreamSynchronize(stream);
 }
 
 }  // namespace
@@ -37,7 +53,7 @@ void AsyncQueue::close() {
     closed_ = true;
     watch_last();
   }
-  weftStreamSynchronize(stream_);  // so threads that wait come back
+  wait_for_end(stream_);  // so threads that wait come back
   {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return driving_ == 0; });

@@ -79,6 +79,16 @@ def late():
     print("late", future.wait()[0][0].item(), flush=True)
 """
 
+# An exception between irecv and its wait leaves such an operation to the end of the group.
+UNFINISHED = """
+if rank == 0:
+    work = dist.irecv(torch.zeros(1), 1)
+    dist.destroy_process_group()
+else:
+    time.sleep(8)
+    dist.send(torch.ones(1), 0)
+"""
+
 # The child has no threads of Weft. It inherits that its parent's thread is inside a callback.
 FORK = """
 import os
@@ -142,3 +152,9 @@ def test_a_blocked_callback_delays_the_end_by_two_seconds():
 def test_a_forked_child_does_not_wait_for_a_callback_of_its_parent():
     codes, outputs = run(FORK)
     assert codes == [0, 0] and "child 0" in outputs[0], "\n".join(outputs)
+
+
+def test_a_group_that_waits_for_its_end_says_for_what_and_names_the_way_out():
+    codes, outputs = run(UNFINISHED)
+    assert codes == [0, 0] and "waits for operations that have begun" in outputs[0], "\n".join(outputs)
+    assert "waits for operations" not in outputs[1], outputs[1]
