@@ -51,8 +51,9 @@ names_rank_1 || fail "rank 0 does not name the dead rank"
 
 echo "== nodes whose names have no address"
 echo "127.0.0.1 localhost" > "$SLURM_CLUSTER_HOSTS"
-if timeout 60 srun -N2 -n2 "${perf[@]}" > "$folder/output" 2>&1; then fail "srun without names says that all is well"; fi
+if WEFT_INIT_TIMEOUT_S=3 timeout 60 srun -N2 -n2 "${perf[@]}" > "$folder/output" 2>&1; then fail "srun without names says that all is well"; fi
 grep -q "srun --mpi=pmix or --mpi=pmi2 needs no names, or set WEFT_ROOT=host:port" "$folder/output" ||
   fail "nothing says what needs no names"
+grep -q "trying again for up to 3 s" "$folder/output" || fail "nothing says that names are waited for"
 right 2 srun -N2 -n2 --mpi=pmi2 "${perf[@]}"
 WEFT_ROOT=10.77.0.1:4711 right 2 srun -N2 -n2 "${perf[@]}"

@@ -225,14 +225,25 @@ Result<LaunchInfo> detect(const Environment& env, const Settings& settings) {
   return alone;
 }
 
+/// The refusal of a root whose host is not found, with what a user can do about it.
+Status not_found(const LaunchInfo& launch, const Status& why) {
+  const Status status = why.in("the job's root");
+  if (launch.launcher != kSlurm.launcher || !settings().root.empty()) return status;
+  return fail(status.code(),
+              "{}; the name is Slurm's: srun --mpi=pmix or --mpi=pmi2 needs no names, or set "
+              "WEFT_ROOT=host:port with an address of rank 0's node",
+              status.message());
+}
+
 /// Names of pods come up with the pods, and name servers fail at times: tries again until the deadline.
-Result<SocketAddress> resolve_by(const std::string& host, uint16_t port, Deadline deadline) {
+Result<SocketAddress> resolve_root(const LaunchInfo& launch, Deadline deadline) {
+  const std::string& host = launch.root_host;
   for (bool said = false;;) {
-    Result<SocketAddress> found = SocketAddress::resolve(host, port);
+    Result<SocketAddress> found = SocketAddress::resolve(host, static_cast<uint16_t>(launch.root_port));
     const bool name = host.find_first_of(":%") == std::string::npos;
     if (found.ok() || !name || Cancellation::ends(deadline)) return found;
     if (!std::exchange(said, true))
-      log::warn("{}; trying again for up to {:.0f} s", found.status().message(),
+      log::warn("{}; trying again for up to {:.0f} s", not_found(launch, found.status()).message(),
                 deadline.remaining_ms(INT32_MAX - 1) / 1e3);
     std::this_thread::sleep_for(std::chrono::milliseconds(std::min(deadline.remaining_ms(250), 250)));
   }
@@ -242,7 +253,7 @@ Result<SocketAddress> resolve_by(const std::string& host, uint16_t port, Deadlin
 /// /etc/hosts): a rank that met the root there would tell the others that address for its own.
 Result<std::string> reached_root_host(const LaunchInfo& launch, Deadline deadline) {
   const std::string& host = launch.root_host;
-  Result<SocketAddress> found = resolve_by(host, static_cast<uint16_t>(launch.root_port), deadline);
+  Result<SocketAddress> found = resolve_root(launch, deadline);
   if (!found.ok()) return found.status();
   const bool meant = SocketAddress::is_numeric(host) || host.find("localhost") != std::string::npos;
   if (meant || !found->loopback()) return host;
@@ -251,16 +262,6 @@ Result<std::string> reached_root_host(const LaunchInfo& launch, Deadline deadlin
   log::info("the root's host, {}, is this one, which calls itself {}: meeting at {}", host,
             found->to_string(false), own->to_string(false));
   return own->to_string(false);
-}
-
-/// The refusal of a root whose host is not found, with what a user can do about it.
-Status not_found(const LaunchInfo& launch, const Status& why) {
-  const Status status = why.in("the job's root");
-  if (launch.launcher != kSlurm.launcher || !settings().root.empty()) return status;
-  return fail(status.code(),
-              "{}; the name is Slurm's: srun --mpi=pmix or --mpi=pmi2 needs no names, or set "
-              "WEFT_ROOT=host:port with an address of rank 0's node",
-              status.message());
 }
 
 Result<UniqueId> derived_id(const LaunchInfo& launch, Deadline deadline) {
