@@ -247,9 +247,8 @@ Status Listener::let_in() {
   int error = 0;
   while (guests_.size() < kMostGuests) {
     UniqueFd socket = bootstrap::accept_from(socket_.get(), &error);
-    if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM)
-      return fail_errno(error, "accepting a connection");
-    if (!socket.valid()) return {};
+    if (!socket.valid())
+      return bootstrap::is_exhausted(error) ? fail_errno(error, "accepting a connection") : Status();
     bootstrap::send_at_once(socket.get());
     std::string name = peer_name(socket.get());
     guests_.push_back({std::move(socket), std::move(name), {}, 0, Deadline::in_seconds(kGreeting_s)});

@@ -1,7 +1,4 @@
 // A process that may have no more threads: calls that need one say so, and the others go on.
-#include <sys/syscall.h>
-
-#include <cerrno>
 #include <cstring>
 
 #include "api/processes.h"
@@ -10,11 +7,7 @@
 namespace weft::testing {
 namespace {
 
-/// From now on this process can start no thread.
-void forbid_threads() {
-  transport::shm_test::forbid_system_call(__NR_clone3, EAGAIN);
-  transport::shm_test::forbid_system_call(__NR_clone, EAGAIN);
-}
+using transport::shm_test::forbid_threads;
 
 /// `body` in a process of its own: 0 for right.
 void expect_in_process(const std::function<int()>& body) {

@@ -5,8 +5,10 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 
 namespace weft::transport::shm_test {
@@ -23,6 +25,12 @@ inline void forbid_system_call(long number, int error) {
       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
     _exit(99);
   }
+}
+
+/// No thread starts in this process from now on, and no process is forked.
+inline void forbid_threads() {
+  forbid_system_call(__NR_clone3, EAGAIN);
+  forbid_system_call(__NR_clone, EAGAIN);
 }
 
 }  // namespace weft::transport::shm_test

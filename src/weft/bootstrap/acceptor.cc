@@ -48,7 +48,7 @@ void Acceptor::accept_waiting() {
     UniqueFd fd = accept_from(listener_.get(), &error);
     if (fd.valid()) {
       admit(std::move(fd));
-    } else if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
+    } else if (is_exhausted(error)) {
       // The waiting connection would wake us again and again: look away for a while.
       log::warn("cannot accept connections for the moment: {}", std::strerror(error));
       loop_.change(watch_, 0);

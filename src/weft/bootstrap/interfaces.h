@@ -36,8 +36,9 @@ Result<std::string> interface_with(const SocketAddress& address);
 /// only where no other is. Errors: invalid_setting where nothing is left, naming what there is.
 Result<std::vector<Interface>> choose_interfaces(std::vector<Interface> all, std::string_view filter);
 
-/// The address that other hosts reach this one at best: the filter's first; without one the first physical
-/// interface, any other that is not loopback, one with a link-local address of IPv4, or loopback.
+/// The address at which other hosts reach this one best. With a filter it is the first that the filter takes.
+/// Without one it is that of the first physical interface, else of any other. Link-local addresses of IPv4
+/// come behind those, and loopback is last.
 Result<SocketAddress> host_address(std::string_view filter);
 
 /// A rank's addresses, one a rail, `most` at most (0 = no bound). `towards_root` is the local address of the

@@ -196,6 +196,10 @@ Status recv_all(int fd, std::span<std::byte> bytes, Deadline deadline) {
   return {};
 }
 
+bool is_exhausted(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 bool raise_descriptor_limit() {
   rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;

@@ -21,6 +21,8 @@ Result<UniqueFd> listen_everywhere(uint16_t port);
 bool is_of_this_host(const SocketAddress& address);
 /// As accept4(): an invalid descriptor with *error set (EAGAIN: nobody is waiting).
 UniqueFd accept_from(int listener, int* error);
+/// Whether such an error says that the process or the host has no descriptor or memory left.
+bool is_exhausted(int error);
 
 /// Starts connecting; writable when done, see connect_outcome(). `from`: the address of this host that the
 /// socket gets; without one the kernel chooses.

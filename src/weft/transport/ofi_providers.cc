@@ -157,8 +157,8 @@ std::vector<Info> named(const std::vector<Info>& domains, const std::string& int
 }
 
 /// The domains without a name: every NIC of an RDMA fabric. Over EFA, where each NIC reaches every other, a
-/// rank begins with its share of the NICs. On other fabrics NICs may reach only those of the same number. Of
-/// a plain network the interface over which the ranks meet, since another one, such as a bridge of
+/// rank begins with its share of the NICs. On other fabrics NICs may reach only those of the same number. On
+/// a plain network it is the interface over which the ranks meet. Another one, such as a bridge of
 /// containers, may lead nowhere.
 std::vector<Info> by_default(std::vector<Info> domains, const OfiOptions& options) {
   if (preference(provider_of(*domains.front())) > 1) {

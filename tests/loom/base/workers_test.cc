@@ -1,12 +1,10 @@
 #include "base/workers.h"
 
 #include <gtest/gtest.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 
 #include "../transport/forbid.h"
 
@@ -16,8 +14,7 @@ namespace {
 TEST(Workers, ThatTheSystemDoesNotGiveAreNamedAndTheOthersDoTheWork) {
   const pid_t child = fork();
   if (child == 0) {
-    weft::transport::shm_test::forbid_system_call(__NR_clone3, EAGAIN);
-    weft::transport::shm_test::forbid_system_call(__NR_clone, EAGAIN);
+    weft::transport::shm_test::forbid_threads();
     Workers workers(4);
     if (workers.started().code() != Code::system_error || workers.threads() != 1) _exit(1);
     if (workers.started().message().find("cannot start a thread: ") == std::string::npos) _exit(2);

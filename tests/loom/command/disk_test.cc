@@ -1,6 +1,6 @@
-// A disk that is full, as a small file system of its own that the processes see alone: nothing that was whole
-// is lost, the error says what did not fit, and with room again work goes on. (crash_test.cc has files that
-// may not grow, which says when each kind of file meets its end.)
+// A full disk: a small file system that only the processes of the test see. Nothing that was whole is lost,
+// and the error says what did not fit. With room again, work goes on. (crash_test.cc limits the size of
+// files, so that each kind of file meets its end.)
 #include <regex>
 
 #include "command/processes.h"
@@ -32,8 +32,9 @@ class Disk : public Command {
   }
 };
 
-/// A checkpoint has some 200 KiB from each of two ranks, and there is room for one file. One rank comes too
-/// late and the other is told, or both come too late: a file takes its room page by page.
+/// A checkpoint has some 200 KiB from each of two ranks, and there is room for one file. A file
+/// takes its room page by page, so one rank fails, or both do. A rank that has room ends with the other's
+/// error.
 TEST_F(Disk, ThatIsFullInTheMiddleOfACheckpointLeavesTheOneBefore) {
   const std::string run =
       WEFT_RUN " -n 2 --no-label --keep-going --timeout 120 " +
