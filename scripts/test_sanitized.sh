@@ -9,11 +9,13 @@ sanitizers=$1 build=$2
 shift 2
 
 layers=${SANITIZED_LAYERS:-}
-excluded=IsRightOnASampleUpTo16NodesOf8Ranks
+# A process that is forked beside threads has the locks of a sanitizer's allocator as they were then, maybe held: it cannot go on.
+excluded="OfAForkedChildAreItsOwn|AForkedChildsCallsAreRefused|AGroupThatIsOpenStaysTheParents"
 if [ "$sanitizers" = thread ]; then
   layers=${layers:-api bootstrap engine transport loom_engine loom_train}
-  # Nor can it follow a process that is forked beside threads, or memory that is replaced at a fault.
-  excluded="over_libfabric|OfAForkedChildAreItsOwn|AGroupThatIsOpenStaysTheParents|FreedInUse"
+  excluded+="|over_libfabric|FreedInUse"  # nor can the thread sanitizer follow memory that is replaced at a fault
+else
+  excluded+="|IsRightOnASampleUpTo16NodesOf8Ranks"
 fi
 targets=() gpu_kernels=ON selected=(--exclude-regex "$excluded")
 if [ -n "$layers" ]; then
