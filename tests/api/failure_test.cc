@@ -351,6 +351,33 @@ TEST(Failure, ARankThatLeavesItsNodeIsNoticedBeforeTheDeadline) {
   }
 }
 
+TEST(Failure, ARankThatLeavesASplitAndLivesOnIsNoticedBeforeTheDeadline) {
+  for (const Nodes& nodes : {blocks(1, 2), blocks(2, 1)}) {
+    const auto body = [](Rank& me) {
+      float value = 1;
+      weftComm_t half = nullptr;
+      if (weftCommSplit(me.comm, 0, me.rank, &half, nullptr) != weftSuccess) return 1;
+      if (weftAllReduce(&value, &value, 1, weftFloat, weftSum, half, nullptr) != weftSuccess) return 2;
+      if (me.rank == 0) {
+        if (weftAllReduce(&value, &value, 1, weftFloat, weftSum, half, nullptr) != weftRemoteError) return 3;
+        const std::string why = weftGetLastError(half);
+        if (why.find("rank 1 has gone: it has destroyed its communicator") == std::string::npos) return 4;
+      }
+      if (weftCommDestroy(half) != weftSuccess) return 5;
+      // The parent goes on.
+      value = 1;
+      if (weftAllReduce(&value, &value, 1, weftFloat, weftSum, me.comm, nullptr) != weftSuccess) return 6;
+      if (value != 2) return 7;
+      return weftCommDestroy(me.comm) == weftSuccess ? 0 : 8;
+    };
+    const auto statuses = run_processes(nodes, body, [](int) {
+      setenv("WEFT_STALL_CHECK_S", "0.2", 1);
+      setenv("WEFT_TIMEOUT_S", "60", 1);
+    });
+    for (int status : statuses) EXPECT_TRUE(exited_with(status, 0)) << WEXITSTATUS(status);
+  }
+}
+
 // With nothing to send or to receive an end does not wait for the other; and where the receiver of a few
 // waits for the data itself, and the sender of many for its leave, both wait.
 TEST(Failure, TransfersOfNothingAndOfSomethingAreToldApart) {

@@ -35,8 +35,9 @@ inline std::vector<int> run_processes(const Nodes& nodes, const std::function<in
     if (pid == 0) {
       if (before) before(rank);
       if (rank == 0) {
-        if (weftGetUniqueId(&meeting->id) != weftSuccess) _exit(99);
-        meeting->ready.store(true);
+        if (weftGetUniqueId(&meeting->id) != weftSuccess)
+          fprintf(stderr, "rank 0: %s\n", weftGetLastError(nullptr));
+        meeting->ready.store(true);  // without an id, no rank can join
       }
       while (!meeting->ready.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       weftConfig_t config = WEFT_CONFIG_INITIALIZER;

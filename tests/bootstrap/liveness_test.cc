@@ -163,7 +163,7 @@ TEST(Questions, AreAnsweredByNeighboursAndOthersAndOneself) {
   for (int rank = 0; rank < ranks; ++rank) {
     Callbacks callbacks;
     callbacks.on_question = [rank](int from, uint32_t comm, uint32_t op) {
-      return OpReport{comm == 7, op + static_cast<uint32_t>(rank),
+      return OpReport{comm == 7, comm == 8, op + static_cast<uint32_t>(rank),
                       fmt::format("rank {} op {} asked by {}", rank, op, from), "binomial"};
     };
     ASSERT_TRUE(members[static_cast<size_t>(rank)]->start(callbacks).ok());
@@ -189,6 +189,7 @@ TEST(Questions, AreAnsweredByNeighboursAndOthersAndOneself) {
   EXPECT_FALSE(answers[2].has_value());
   ASSERT_TRUE(answers[3].has_value());
   EXPECT_FALSE(answers[3]->known);
+  EXPECT_TRUE(answers[3]->ended);
 }
 
 // A rank that was asked about its first call, as soon as that had reached the other, knew of nothing.
@@ -216,7 +217,7 @@ TEST(Questions, ASlowAnswerIsMissingAfterTheDeadline) {
   Callbacks callbacks;
   callbacks.on_question = [&](int, uint32_t, uint32_t) {
     while (!release) std::this_thread::sleep_for(1ms);
-    return OpReport{true, 1, "late", ""};
+    return OpReport{true, false, 1, "late", ""};
   };
   ASSERT_TRUE(members[1]->start(callbacks).ok());
   ASSERT_TRUE(members[0]->start({}).ok());

@@ -48,14 +48,7 @@ class ScriptedJob {
     for (int rank = 0; rank < ranks(); ++rank) add_rank(job, rank, *pins);
   }
   ~ScriptedJob() {
-    for (Member& member : members_) {
-      if (!member.comm) continue;
-      const Lock lock = member.context->lock();
-      // What a test leaves unfinished ends here.
-      if (!member.comm->operations().unfinished().empty())
-        member.comm->fail(fail(Code::aborted, "the test is over"), false);
-      for (Operation* op : member.begun) member.context->operations().release(op);
-    }
+    for (int rank = 0; rank < ranks(); ++rank) end_operations(rank);
     answers.open();
     for (Member& member : members_) member.context->failures().inquiries().close();  // they ask other ranks
     for (Member& member : members_) member.comm.reset();
@@ -104,6 +97,11 @@ class ScriptedJob {
   void look(int rank, int64_t at_ns) {
     const Lock lock = context(rank).lock();
     context(rank).check_deadlines(at_ns);
+  }
+  /// A rank ends its communicator, and stays in the job.
+  void destroy_comm(int rank) {
+    end_operations(rank);
+    members_[rank].comm.reset();
   }
   /// Returns when no inquiry of a rank runs.
   void conclude(int rank) { context(rank).failures().inquiries().close(); }
@@ -171,6 +169,16 @@ class ScriptedJob {
     std::unique_ptr<Communicator> comm;
     std::vector<Operation*> begun;
   };
+
+  /// What a test leaves unfinished ends here.
+  void end_operations(int rank) {
+    Member& member = members_[rank];
+    if (!member.comm) return;
+    const Lock lock = member.context->lock();
+    if (!member.comm->operations().unfinished().empty())
+      member.comm->fail(fail(Code::aborted, "the test is over"), false);
+    for (Operation* op : std::exchange(member.begun, {})) member.context->operations().release(op);
+  }
 
   /// Ranks that have met already.
   class Meeting final : public bootstrap::Bootstrap {

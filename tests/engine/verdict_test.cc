@@ -173,6 +173,45 @@ TEST_F(VerdictOf, ARankThatHasLeftFailsNobodyWhoHasItsPart) {
   EXPECT_TRUE(job_.failure(1).ok()) << failure(1);
 }
 
+// It keeps another communicator of the job, so it answers. The others waited until the deadline.
+TEST_F(VerdictOf, ARankThatHasEndedTheCommunicatorFailsWhoWaitsForItsCall) {
+  for (const int rank : {0, 1}) call(rank, Collective::all_reduce, 4);
+  job_.settle();
+  job_.destroy_comm(1);
+  call(0, Collective::all_reduce, 4);
+  stall();
+  EXPECT_EQ(job_.failure(0).code(), Code::remote_error);
+  EXPECT_EQ(
+      failure(0),
+      "operation 2 (AllReduce of 4 int32 (sum)) of communicator world: rank 1 has gone: it has destroyed "
+      "its communicator without this call");
+}
+
+TEST_F(VerdictOf, ARankThatHasEndedTheCommunicatorFailsWhoWaitsForItsTransfer) {
+  call(0, Collective::recv, 4, 1);
+  call(1, Collective::send, 4, 0);
+  job_.settle();
+  job_.destroy_comm(1);
+  call(0, Collective::recv, 4, 1);
+  stall();
+  EXPECT_EQ(job_.failure(0).code(), Code::remote_error);
+  EXPECT_NE(failure(0).find("rank 1 has gone: it has destroyed its communicator"), std::string::npos)
+      << failure(0);
+}
+
+// Its part is on its way, however long that takes.
+TEST_F(VerdictOf, ARankThatEndsTheCommunicatorAfterItsCallFailsNobody) {
+  Operation* const results[] = {call(0, Collective::broadcast, 4, 1), call(0, Collective::recv, 4, 1)};
+  Operation* const sources[] = {call(1, Collective::broadcast, 4, 1), call(1, Collective::send, 4, 0)};
+  for (Operation* const op : sources) job_.await([&] { return job_.turn(1), op->end.finished.load(); });
+  job_.destroy_comm(1);
+  stall();
+  EXPECT_TRUE(job_.failure(0).ok()) << failure(0);
+  for (Operation* const op : results) EXPECT_FALSE(op->end.finished);
+  job_.settle();
+  for (Operation* const op : results) EXPECT_TRUE(op->end.finished && op->end.status.ok());
+}
+
 TEST_F(VerdictOf, ALostMessageIsNoRanksFault) {
   for (const int rank : {0, 1}) call(rank, Collective::all_reduce, 4);
   job_.network.flight().clear();

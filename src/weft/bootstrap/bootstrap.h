@@ -46,6 +46,7 @@ Status check_unique_id(const UniqueId& id);
 /// A rank in the air: what its peers may be told when they ask.
 struct OpReport {
   bool known = false;         // false: this rank has no such communicator (any more)
+  bool ended = false;         // the rank has ended it, without the operation asked for
   uint32_t last_started = 0;  // number of the last collective that it has called on it; 0 = none
   std::string call;           // of the operation asked for, if started: "AllReduce of 1024 float (sum)"
   std::string algorithm;      // that does it

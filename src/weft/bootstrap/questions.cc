@@ -88,6 +88,7 @@ void Questions::on_frame(const std::shared_ptr<Connection>& way, const Frame& fr
     way->send(FrameWriter(FrameKind::answer)
                   .u64(number)
                   .u8(report.known ? 1 : 0)
+                  .u8(report.ended ? 1 : 0)
                   .u32(report.last_started)
                   .text(report.call)
                   .text(report.algorithm)
@@ -95,6 +96,7 @@ void Questions::on_frame(const std::shared_ptr<Connection>& way, const Frame& fr
   } else if (frame.kind == FrameKind::answer) {
     OpReport report;
     report.known = reader.u8() != 0;
+    report.ended = reader.u8() != 0;
     report.last_started = reader.u32();
     report.call = reader.text();
     report.algorithm = reader.text();

@@ -35,7 +35,9 @@ std::shared_ptr<const Callbacks> callbacks_of(std::set<int>& dead) {
   callbacks->on_data_connection = [](int from, uint32_t, UniqueFd) {
     fuzz::require(from >= 0 && from < kRanks, "a data connection is a rank's");
   };
-  callbacks->on_question = [](int, uint32_t, uint32_t) { return OpReport{true, 3, "AllReduce", "ring"}; };
+  callbacks->on_question = [](int, uint32_t, uint32_t) {
+    return OpReport{true, false, 3, "AllReduce", "ring"};
+  };
   return callbacks;
 }
 

@@ -19,7 +19,7 @@
 namespace weft::engine {
 namespace {
 
-constexpr uint32_t kWireVersion = 18;
+constexpr uint32_t kWireVersion = 19;
 
 uint64_t machine_hash() {
   std::string boot_id;

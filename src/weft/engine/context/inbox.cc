@@ -39,9 +39,9 @@ bool exposes(MessageKind kind) {
 
 Inbox::Inbox(Context& context) : context_(context), stash_(settings().early_bytes) {}
 
-void Inbox::retire(uint32_t comm) {
-  retired_.insert(comm);
-  stash_.drop(comm);
+void Inbox::retire(const Communicator& comm) {
+  ended_.add(comm);
+  stash_.drop(comm.id());
 }
 
 bool Inbox::expects(int peer, const transport::Envelope& envelope) const {
@@ -64,7 +64,7 @@ void Inbox::arrived(int peer, const transport::Envelope& envelope, const void* p
     return deliver(*op, peer, envelope, payload);
   if (handler_ && envelope.op == kProbeNumber) return handler_->arrived(peer, envelope, payload);
   Communicator* const known = context_.find_communicator(envelope.comm);
-  if (known ? !known->failure().ok() : retired_.contains(envelope.comm)) return;
+  if (known ? !known->failure().ok() : ended_.contain(envelope.comm)) return;
   if (known && known->operations().has_ended(envelope.op))
     return Verdict::on_late_message(context_, *known, envelope.op, known->members().rank_of_world(peer));
   const auto kind = static_cast<MessageKind>(envelope.kind);

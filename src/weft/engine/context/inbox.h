@@ -7,9 +7,9 @@
 #pragma once
 
 #include <cstdint>
-#include <unordered_set>
 
 #include "engine/context/context_lock.h"
+#include "engine/context/ended_communicators.h"
 #include "engine/context/stash.h"
 #include "engine/run/operation.h"
 #include "transport/transport.h"
@@ -48,7 +48,9 @@ class Inbox final : public transport::Sink {
   /// Drops what is kept for a communicator that has failed.
   void drop(uint32_t comm) WEFT_REQUIRES(context_lock) { stash_.drop(comm); }
   /// The same for a communicator that is gone. Later messages for it are dropped.
-  void retire(uint32_t comm) WEFT_REQUIRES(context_lock);
+  void retire(const Communicator& comm) WEFT_REQUIRES(context_lock);
+  /// Communicators that are gone.
+  const EndedCommunicators& ended() const { return ended_; }
 
   // transport::Sink
   void* place(int peer, const transport::Envelope& envelope) override WEFT_REQUIRES(context_lock);
@@ -76,9 +78,9 @@ class Inbox final : public transport::Sink {
   Context& context_;
   Stash stash_;
   MessageHandler* handler_ = nullptr;
-  std::unordered_set<uint32_t> retired_;  // communicators that are gone
-  bool said_half_full_ = false;           // of the stash
-  int64_t early_taken_ns_ = 0;            // when an early message was kept last, of so many as to be too many
+  EndedCommunicators ended_;
+  bool said_half_full_ = false;  // of the stash
+  int64_t early_taken_ns_ = 0;   // when an early message was kept last, of so many as to be too many
 };
 
 }  // namespace weft::engine

@@ -139,8 +139,12 @@ void Failures::forget(const Communicator& comm) {
 bootstrap::OpReport Failures::on_question(int from, uint32_t comm, uint32_t number) {
   const Lock lock = context_.lock();
   const Communicator* const known = context_.find_communicator(comm);
-  if (!known || from < 0 || from >= context_.ranks()) return {};
+  if (from < 0 || from >= context_.ranks()) return {};
   bootstrap::OpReport report;
+  if (!known) {
+    report.ended = context_.inbox().ended().lack(comm, number, from);
+    return report;
+  }
   report.known = true;
   report.last_started = known->operations().last_collective();
   const int asking = known->members().rank_of_world(from);

@@ -162,19 +162,24 @@ Operation* find_operation(const Communicator& comm, const Case& c) WEFT_REQUIRES
   return nullptr;
 }
 
-// A rank that leaves in order says goodbye to its neighbours, and its data connections to other nodes end.
-// Ranks of its own node have no such connection. This function reports the end of the rank to operations that
-// wait for it.
-void note_who_has_left(Context& context, const Case& c, const Operation& op,
-                       const std::vector<std::optional<bootstrap::OpReport>>& answers)
+// Acts on ranks that the operation waits for and that have ended its communicator. Of a rank that keeps
+// another communicator of the job, the answer tells. A rank that leaves the job in order says goodbye to its
+// neighbours, and its data connections to other nodes end; ranks of its own node have no such connection.
+void act_on_who_has_left(Context& context, const Case& c, Operation& op,
+                         const std::vector<std::optional<bootstrap::OpReport>>& answers)
     WEFT_REQUIRES(context_lock) {
   if (!op.started && does_alone(op)) return;
   const std::vector<int> awaited = op.progress.awaited_peers(*op.tables);
-  for (size_t i = 0; i < c.asked.size(); ++i)
-    if (!answers[i] && context.bootstrap().has_left(c.worlds[i]) &&
-        std::find(awaited.begin(), awaited.end(), c.asked[i]) != awaited.end())
+  for (size_t i = 0; i < c.asked.size(); ++i) {
+    if (std::find(awaited.begin(), awaited.end(), c.asked[i]) == awaited.end()) continue;
+    if (answers[i] && answers[i]->ended)
+      return context.failures().fail(
+          op, fail(Code::remote_error,
+                   "rank {} has gone: it has destroyed its communicator without this call", c.asked[i]));
+    if (!answers[i] && context.bootstrap().has_left(c.worlds[i]))
       context.failures().on_connection_lost(
           c.worlds[i], fail(Code::remote_error, "it has destroyed its communicator, or has ended"));
+  }
 }
 
 // Runs on the thread of inquiries: asks without the lock, and concludes with it.
@@ -204,9 +209,9 @@ void conclude(Context& context, Case c) {
                    .in(c.name),
                true);
   } else {
-    note_who_has_left(context, c, *op, answers);
     const int64_t waited = now_ns() - op->end.deadline_ns + static_cast<int64_t>(op->end.timeout_s * 1e9);
     op->health.next_check_ns = std::min(op->end.deadline_ns, now_ns() + std::min(waited, kLongestPauseNs));
+    act_on_who_has_left(context, c, *op, answers);  // may end the operation
   }
 }
 

@@ -26,7 +26,7 @@ class Verdict {
   static void on_late_message(Context& context, Communicator& comm, uint32_t number, int from)
       WEFT_REQUIRES(context_lock);
   /// `op` makes no progress. Past its deadline it fails, and the error names the ranks that have not arrived.
-  /// Before, it fails only if a peer has called something else.
+  /// Before, it fails only if a peer has called something else, or has ended the communicator.
   static void on_stall(Context& context, Operation& op, int64_t now) WEFT_REQUIRES(context_lock);
 };
 

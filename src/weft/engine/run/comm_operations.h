@@ -13,14 +13,25 @@
 
 namespace weft::engine {
 
+/// How many transfers a rank has called with one peer, by the direction of their data: to the higher rank of
+/// the two, and to the lower one.
+struct Transfers {
+  uint32_t upward = 0, downward = 0;
+
+  bool any() const { return upward > 0 || downward > 0; }
+  /// Whether the transfer of this number is not among them.
+  bool lack(OpNumber number) const {
+    return ((number - (number & kDownwardBit ? downward : upward)) & kTransferMask) < kTransferMask / 2;
+  }
+};
+
 class CommOperations {
  public:
   /// The first collective is numbered as the one after `calls_before`.
   CommOperations(int rank, int size, uint32_t calls_before)
       : rank_(rank),
         last_collective_(calls_before & kCollectiveMask),
-        sent_(static_cast<size_t>(size)),
-        received_(static_cast<size_t>(size)),
+        transfers_(static_cast<size_t>(size)),
         put_(static_cast<size_t>(size)) {}
 
   /// The number of the next collective.
@@ -31,8 +42,9 @@ class CommOperations {
   /// The number of the next transfer to or from `peer`.
   OpNumber next_transfer(bool sends, int peer) {
     const bool downward = sends ? rank_ > peer : peer > rank_;
-    return kTransferBit | (downward ? kDownwardBit : 0) |
-           ((sends ? sent_ : received_)[static_cast<size_t>(peer)]++ & kTransferMask);
+    Transfers& transfers = transfers_[static_cast<size_t>(peer)];
+    return downward ? kTransferBit | kDownwardBit | (transfers.downward++ & kTransferMask)
+                    : kTransferBit | (transfers.upward++ & kTransferMask);
   }
   /// The number of the next put to `peer`.
   OpNumber next_put(int peer) {
@@ -45,6 +57,7 @@ class CommOperations {
   uint32_t next_shrunk() { return ++shrunk_; }
   /// The last collective; before the first one, 0.
   OpNumber last_collective() const { return last_collective_; }
+  const Transfers& transfers(int peer) const { return transfers_[static_cast<size_t>(peer)]; }
   const CallStreak& streak() const { return streak_; }
 
   /// Everything that was asked for and has not ended, queued or active.
@@ -68,8 +81,9 @@ class CommOperations {
  private:
   const int rank_;
   OpNumber last_collective_;
-  std::vector<uint32_t> sent_, received_, put_;  // transfers so far, by peer
-  uint32_t splits_ = 0, shrunk_ = 0;             // communicators made so far
+  std::vector<Transfers> transfers_;  // by peer
+  std::vector<uint32_t> put_;         // puts so far, by peer
+  uint32_t splits_ = 0, shrunk_ = 0;  // communicators made so far
   CallStreak streak_;
   std::vector<Operation*> unfinished_;
 };

@@ -157,7 +157,7 @@ Communicator::~Communicator() {
   on_device_.paths.clear();
   bound_.release();
   context_->communicators().erase(id_);
-  context_->inbox().retire(id_);
+  context_->inbox().retire(*this);
   context_->failures().forget(*this);
 }
 
