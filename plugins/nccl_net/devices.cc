@@ -111,8 +111,9 @@ Status Devices::discover_tcp() {
 
 Status Devices::discover_ofi(const std::string& wanted) {
   const std::vector<transport::ProviderInfo> rows = transport::list_providers();
+  const transport::DomainFilter filter(settings().ofi_domains);
   const auto suits = [&](const transport::ProviderInfo& row) {
-    if (!row.usable) return false;
+    if (!row.usable || !filter.takes(row.domain)) return false;
     return wanted.empty() ? row.automatic : row.name == wanted || row.name.starts_with(wanted + ";");
   };
   auto best =
@@ -121,9 +122,14 @@ Status Devices::discover_ofi(const std::string& wanted) {
   if (best == rows.end()) {
     std::set<std::string> names;
     for (const auto& row : rows)
-      if (row.usable) names.insert(row.name);
-    return fail(Code::invalid_setting, "libfabric has no provider {} here that Weft can use; it offers {}",
-                wanted.empty() ? "of its own accord" : "'" + wanted + "'", fmt::join(names, ", "));
+      if (row.usable) names.insert(fmt::format("{} ({})", row.name, row.domain));
+    return fail(
+        Code::invalid_setting, "libfabric has no provider {} here that Weft can use{}; it offers {}",
+        wanted.empty() ? "of its own accord" : "'" + wanted + "'",
+        settings().ofi_domains.empty()
+            ? ""
+            : fmt::format(" with domains as WEFT_OFI_DOMAINS ('{}') names them", settings().ofi_domains),
+        fmt::join(names, ", "));
   }
   const Result<bootstrap::SocketAddress> meeting = bootstrap::host_address(settings().socket_ifname);
   if (!meeting.ok()) return meeting.status();
@@ -136,8 +142,8 @@ Status Devices::discover_ofi(const std::string& wanted) {
   };
   std::set<std::string> seen;
   for (const transport::ProviderInfo& row : rows) {
-    if (!row.usable || row.name != best->name || !seen.insert(row.domain).second) continue;
-    if (among(all, row.domain) && !among(interfaces, row.domain)) continue;
+    if (!suits(row) || row.name != best->name || !seen.insert(row.domain).second) continue;
+    if (!filter.names() && among(all, row.domain) && !among(interfaces, row.domain)) continue;
     const std::string interface = interface_of(row.domain);
     Device device;
     device.way = Way::ofi;

@@ -515,6 +515,50 @@ TEST(OfiProviders, APlainNetworkIsTheInterfaceOverWhichTheRanksMeet) {
   }
 }
 
+TEST(OfiProviders, DomainsAreThoseOfTheSetting) {
+  const std::vector<ProviderInfo> rows = list_providers();
+  const auto rails_of = [](const std::string& provider, const std::string& domains) {
+    OfiOptions options = named(provider);
+    options.domains = domains;
+    const auto infos = ofi::choose_rails(options);
+    EXPECT_TRUE(infos.ok()) << infos.status().message();
+    std::vector<std::string> rails;
+    for (size_t rail = 0; infos.ok() && rail < infos->size(); ++rail)
+      rails.emplace_back((*infos)[rail]->domain_attr->name);
+    return rails;
+  };
+  for (const std::string& provider : providers_under_test()) {
+    if (!is_offered(provider)) continue;
+    std::vector<std::string> all;
+    for (const ProviderInfo& row : rows)
+      if (row.usable && row.name == provider && std::ranges::count(all, row.domain) == 0)
+        all.push_back(row.domain);
+    using Rails = std::vector<std::string>;
+    for (const std::string& domain : all) {
+      EXPECT_EQ(rails_of(provider, "=" + domain), Rails{domain});
+      if (domain.ends_with("-rdm")) {
+        EXPECT_EQ(rails_of(provider, "=" + domain.substr(0, domain.size() - 4)), Rails{domain});
+      }
+      if (all.size() > 1) {
+        EXPECT_EQ(std::ranges::count(rails_of(provider, "^=" + domain), domain), 0);
+      }
+    }
+    if (all.size() > 1) {
+      EXPECT_EQ(rails_of(provider, "=" + all[1] + "," + all[0]), (Rails{all[1], all[0]}));
+    }
+    OfiOptions none = named(provider);
+    none.domains = "=nonesuch";
+    const auto infos = ofi::choose_rails(none);
+    EXPECT_EQ(infos.status().code(), Code::invalid_setting);
+    EXPECT_NE(
+        infos.status().message().find("WEFT_OFI_DOMAINS is '=nonesuch', which leaves no domain; libfabric "
+                                      "offers "),
+        std::string::npos)
+        << infos.status().message();
+    EXPECT_NE(infos.status().message().find(all.empty() ? "" : all[0]), std::string::npos);
+  }
+}
+
 TEST(OfiProviders, EveryRowSaysWhyItIsNotUsable) {
   for (const ProviderInfo& row : list_providers()) {
     EXPECT_FALSE(row.name.empty());

@@ -23,6 +23,7 @@ struct Settings {
   // Transports.
   std::string net = "auto";  // WEFT_NET: auto, tcp, ofi
   std::string provider;      // WEFT_PROVIDER: libfabric provider
+  std::string ofi_domains;   // WEFT_OFI_DOMAINS
   bool shm = true;           // WEFT_SHM
   bool cma = true;           // WEFT_CMA
   int rails = 0;             // WEFT_RAILS: network interfaces to use at most, 0 = all

@@ -156,12 +156,16 @@ std::vector<Info> named(const std::vector<Info>& domains, const std::string& int
   return rails;
 }
 
-/// The domains without a name: every NIC of an RDMA fabric. Over EFA, where each NIC reaches every other, a
-/// rank begins with its share of the NICs. On other fabrics NICs may reach only those of the same number. On
-/// a plain network it is the interface over which the ranks meet. Another one, such as a bridge of
-/// containers, may lead nowhere.
+/// The domains that are not named one by one: every NIC of an RDMA fabric that the setting leaves. Over EFA,
+/// where each NIC reaches every other, a rank begins with its share of the NICs. On other fabrics NICs may
+/// reach only those of the same number. On a plain network it is the interface over which the ranks meet.
+/// Another one, such as a bridge of containers, may lead nowhere.
 std::vector<Info> by_default(std::vector<Info> domains, const OfiOptions& options) {
-  if (preference(provider_of(*domains.front())) > 1) {
+  const DomainFilter filter(options.domains);
+  if (filter.names()) {
+    std::ranges::stable_sort(domains, {},
+                             [&](const Info& info) { return filter.place_of(domain_of(*info)); });
+  } else if (preference(provider_of(*domains.front())) > 1) {
     std::stable_partition(domains.begin(), domains.end(),
                           [&](const Info& info) { return domain_of(*info) == options.met_over; });
     domains.resize(1);
@@ -229,6 +233,12 @@ Result<std::vector<Info>> choose_rails(const OfiOptions& options) {
     return fail(Code::unsupported, "libfabric has none of the providers {} here; it offers {}",
                 fmt::join(kPreferred, ", "), offered());
   }
+  const DomainFilter filter(options.domains);
+  std::erase_if(offers, [&](const Info& info) { return !filter.takes(domain_of(*info)); });
+  if (offers.empty())
+    return fail(Code::invalid_setting,
+                "WEFT_OFI_DOMAINS is '{}', which leaves no domain; libfabric offers {}", options.domains,
+                offered());
   // The best provider alone: rails of different ones could not talk to each other. An exact name beats a
   // layered one.
   const auto best = std::ranges::min_element(offers, {}, [&](const Info& info) {
@@ -254,6 +264,29 @@ Result<std::vector<Info>> choose_rails(const OfiOptions& options) {
 }  // namespace weft::transport::ofi
 
 namespace weft::transport {
+
+namespace {
+
+/// EFA's domains are called after the NIC and a kind of endpoint: "rdmap0s6-rdm".
+std::string_view device_of(std::string_view domain) {
+  constexpr std::string_view kKind = "-rdm";
+  if (domain.ends_with(kKind)) domain.remove_suffix(kKind.size());
+  return domain;
+}
+
+}  // namespace
+
+size_t DomainFilter::place_of(std::string_view domain) const {
+  const auto named = std::ranges::find_if(filter_.entries, [&](std::string_view entry) {
+    return filter_.means(entry, domain) || filter_.means(entry, device_of(domain));
+  });
+  return static_cast<size_t>(named - filter_.entries.begin());
+}
+
+bool DomainFilter::takes(std::string_view domain) const {
+  const bool named = place_of(domain) < filter_.entries.size();
+  return filter_.excludes ? !named : named || filter_.entries.empty();
+}
 
 std::vector<ProviderInfo> list_providers() {
   using namespace ofi;

@@ -8,9 +8,11 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "topology/interface_rules.h"
 #include "transport/ofi_library.h"
 
 namespace weft::transport {
@@ -18,6 +20,7 @@ namespace weft::transport {
 struct OfiOptions {
   std::string provider;   // libfabric's name; "tcp" is "tcp;ofi_rxm" too; "" = efa, verbs, net, tcp
   std::string interface;  // domains to use, separated by commas, one rail for each; "" = the provider's best
+  std::string domains;    // which to choose from (DomainFilter), where `interface` names none
   std::string met_over;   // by default a plain network uses this domain: the interface over which ranks meet
   int rails = 0;          // at most so many, 0 = all up to 4
   int local_rank = 0;     // among the ranks of this host: they spread over EFA's NICs
@@ -44,6 +47,19 @@ struct ProviderInfo {
   bool gpu_memory = false;  // offers GPUDirect (FI_HMEM); whether it does it for a device shows at creation
   std::string why_not;      // if not usable
 };
+/// WEFT_OFI_DOMAINS: names of domains, or of their devices, in the syntax of topology::InterfaceFilter.
+class DomainFilter {
+ public:
+  explicit DomainFilter(std::string_view text) : filter_(text) {}
+  bool takes(std::string_view domain) const;
+  bool names() const { return filter_.names(); }
+  /// Which of its names means the domain.
+  size_t place_of(std::string_view domain) const;
+
+ private:
+  topology::InterfaceFilter filter_;
+};
+
 /// All providers, those that Weft prefers first; none, with a warning, without libfabric. Takes a few tenths
 /// of a second.
 std::vector<ProviderInfo> list_providers();
@@ -61,8 +77,8 @@ struct InfoDeleter {
 };
 using Info = std::unique_ptr<fi_info, InfoDeleter>;
 
-/// One fi_info a rail, all of one provider. Fails with invalid_setting (a provider that was asked for and is
-/// not offered) or unsupported (nothing fits), and says what is offered.
+/// One fi_info a rail, all of one provider. Fails with invalid_setting (a provider or domains that were asked
+/// for and are not offered) or unsupported (nothing fits), and says what is offered.
 Result<std::vector<Info>> choose_rails(const OfiOptions& options);
 
 /// The same rails, asked for with FI_HMEM. Fails with unsupported, and a sentence, if one is not offered that

@@ -50,6 +50,7 @@ Result<transport::Net> Fabric::net_here() {
   if (!over_libfabric(settings().net == "auto" && transport::efa_is_usable())) return transport::Net::tcp;
   transport::OfiOptions options;
   options.provider = settings().provider;
+  options.domains = settings().ofi_domains;
   const auto rails = transport::ofi::choose_rails(options);
   if (!rails) return rails.status();
   return transport::net_of_provider(rails->front()->fabric_attr->prov_name);
@@ -163,6 +164,7 @@ void Fabric::watch_processes(bootstrap::Bootstrap& bootstrap,
 Status Fabric::open_ofi(bootstrap::Bootstrap& bootstrap, int cuda_device, Deadline deadline) {
   transport::OfiTransport::Options options;
   options.provider = settings().provider;
+  options.domains = settings().ofi_domains;
   options.rails = settings().rails;
   options.local_rank = place_on_machine_;
   options.local_ranks = ranks_on_machine_;
