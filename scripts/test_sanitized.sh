@@ -10,7 +10,7 @@ shift 2
 
 layers=${SANITIZED_LAYERS:-}
 # A process that is forked beside threads has the locks of a sanitizer's allocator as they were then, maybe held: it cannot go on.
-excluded="OfAForkedChildAreItsOwn|AForkedChildsCallsAreRefused|AGroupThatIsOpenStaysTheParents"
+excluded="OfAForkedChildAreItsOwn|AForkedChildsCallsAreRefused|AGroupThatIsOpenStaysTheParents|WithManyThreadsMayExit"
 if [ "$sanitizers" = thread ]; then
   layers=${layers:-api bootstrap engine transport loom_engine loom_train}
   excluded+="|over_libfabric|FreedInUse"  # nor can the thread sanitizer follow memory that is replaced at a fault
