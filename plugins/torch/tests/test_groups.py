@@ -70,6 +70,24 @@ def test_a_split_of_a_split_outlives_its_parent():
     shared(4).call(rank_nested_splits)
 
 
+def rank_group_is_left():
+    """Rank 1 destroys a group that rank 0 still uses. Both keep the default group."""
+    from test_failures import raises
+    group = dist.new_group([0, 1], backend="weft")
+    dist.all_reduce(torch.ones(1), group=group)
+    if dist.get_rank() == 0:
+        raises(dist.DistBackendError, ["rank 1 has gone", "without this call"], dist.all_reduce, torch.ones(1), group=group)
+    dist.destroy_process_group(group)
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    assert tensor.eq(2).all()
+
+
+def test_a_group_that_a_rank_has_left_fails_before_its_deadline():
+    """That is 30 minutes."""
+    shared(2).call(rank_group_is_left)
+
+
 def rank_group_after_failure():
     """Ranks 0 and 1 make a group after the default group has failed on both."""
     rank = dist.get_rank()
