@@ -646,7 +646,8 @@ WEFT_API weftResult_t weftAlltoAllV(const void* sendbuff, const size_t* sendcoun
 /* Sends `count` elements to rank `peer`, which must call weftRecv with the same count and type. Sends from
  * one rank to another match receives in the order of the calls. The call may complete only when the peer
  * receives, so sends and receives that wait for each other must be in one group. A rank may send to itself,
- * in a group. */
+ * in a group and on one stream. Further errors: weftInvalidUsage (a send to itself without its receive in the
+ * group, or on another stream). */
 WEFT_API weftResult_t weftSend(const void* sendbuff, size_t count, weftDataType_t datatype, int peer,
                                weftComm_t comm, weftStream_t stream);
 

@@ -127,6 +127,33 @@ TEST_P(Layouts, SendAndRecvAroundARingAndToOneself) {
   });
 }
 
+// It is one copy, which could wait for one of the streams only.
+TEST(Transfers, ToOneselfOnTwoStreamsAreRefused) {
+  run_ranks(blocks(1, 1), [](Rank& me) {
+    weftStream_t a, b;
+    WEFT_OK(weftStreamCreate(&a));
+    WEFT_OK(weftStreamCreate(&b));
+    int sent = 7, received = 0;
+    const std::pair<weftStream_t, weftStream_t> unequal[] = {{a, b}, {nullptr, a}, {a, nullptr}};
+    for (const auto& [sends, receives] : unequal) {
+      WEFT_OK(weftGroupStart());
+      WEFT_OK(weftSend(&sent, 1, weftInt, 0, me.comm, sends));
+      WEFT_OK(weftRecv(&received, 1, weftInt, 0, me.comm, receives));
+      EXPECT_EQ(weftGroupEnd(), weftInvalidUsage);
+      EXPECT_NE(std::string(weftGetLastError(nullptr)).find("the same stream"), std::string::npos)
+          << weftGetLastError(nullptr);
+    }
+    WEFT_OK(weftGroupStart());
+    WEFT_OK(weftRecv(&received, 1, weftInt, 0, me.comm, a));
+    WEFT_OK(weftSend(&sent, 1, weftInt, 0, me.comm, a));
+    WEFT_OK(weftGroupEnd());
+    WEFT_OK(weftStreamSynchronize(a));
+    EXPECT_EQ(received, 7);
+    WEFT_OK(weftStreamDestroy(a));
+    WEFT_OK(weftStreamDestroy(b));
+  });
+}
+
 TEST_P(Layouts, AGroupsSendsAndRecvsOnOneStreamRunTogether) {
   run_ranks(GetParam(), [](Rank& me) {
     weftStream_t stream;

@@ -42,6 +42,12 @@ Result<PlannedCall> planned_self_copy(Communicator& comm, const Call& send, cons
   if (send.count != recv.count || send.type != recv.type)
     return fail(Code::mismatch, "rank {} sends {} {} to itself but receives {} {}", comm.rank(), send.count,
                 device::name_of(send.type), recv.count, device::name_of(recv.type));
+  // One copy stands in one stream.
+  if (send.stream != recv.stream || send.cuda_stream != recv.cuda_stream)
+    return fail(Code::invalid_usage,
+                "rank {} sends to itself on one stream and receives on another: give its Send and its Recv "
+                "the same stream",
+                comm.rank());
   Call call = recv;
   call.send = send.send;
   return PlannedCall{call, comm.plans().make_self_copy(call)};
