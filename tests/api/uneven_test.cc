@@ -1,5 +1,6 @@
 // AllGatherV, ReduceScatterV and AlltoAllV.
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -159,6 +160,48 @@ TEST(UnevenReductions, HaveOperatorsWithScalars) {
     for (const float x : out) ASSERT_EQ(x, 6.f);
     WEFT_OK(weftRedOpDestroy(op, me.comm));
   });
+}
+
+/// Two blocks of memory, with between them a gap that nobody may read.
+class BlocksApart {
+ public:
+  BlocksApart()
+      : data_(mmap(nullptr, 2 * kGap, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+    EXPECT_NE(data_, MAP_FAILED);
+    for (const size_t place : kPlaces)
+      EXPECT_EQ(mprotect(data() + place, kCount * sizeof(float), PROT_READ | PROT_WRITE), 0);
+  }
+  ~BlocksApart() { munmap(data_, 2 * kGap); }
+  BlocksApart(const BlocksApart&) = delete;
+  BlocksApart& operator=(const BlocksApart&) = delete;
+
+  float* data() const { return static_cast<float*>(data_); }
+
+  static constexpr size_t kGap = 64 << 20, kCount = 256 << 10;  // bytes; elements
+  static constexpr size_t kPlaces[] = {0, kGap / sizeof(float)};
+
+ private:
+  void* const data_;
+};
+
+TEST(UnevenReductions, ReadNothingBetweenBlocks) {
+  for (const Nodes& nodes : {blocks(1, 2), blocks(2, 1)})
+    run_ranks(nodes, [](Rank& me) {
+      const BlocksApart in;
+      for (const size_t place : BlocksApart::kPlaces)
+        std::fill_n(in.data() + place, BlocksApart::kCount, 2.f);
+      float factor = 3;
+      weftRedOp_t scaled;
+      WEFT_OK(weftRedOpCreatePreMulSum(&scaled, &factor, weftFloat, weftScalarHostImmediate, me.comm));
+      const size_t counts[] = {BlocksApart::kCount, BlocksApart::kCount};
+      std::vector<float> out(BlocksApart::kCount);
+      for (const weftRedOp_t op : {weftSum, scaled}) {
+        WEFT_OK(weftReduceScatterV(in.data(), out.data(), counts, BlocksApart::kPlaces, weftFloat, op,
+                                   me.comm, nullptr));
+        for (const float x : out) ASSERT_EQ(x, op == scaled ? 12.f : 4.f);
+      }
+      WEFT_OK(weftRedOpDestroy(scaled, me.comm));
+    });
 }
 
 /// The ranks' calls do not fit. Each rank's call fails with an error that has `sentence`, and nobody hangs.

@@ -4,6 +4,23 @@
 #include "device/window.h"
 
 namespace weft::engine {
+namespace {
+
+// Calls `act` with the begin and the length, in bytes, of each block of the caller's input. What lies between
+// uneven blocks is not the operation's to read.
+template <typename Act>
+void for_each_input_block(const Operation& op, Act act) {
+  const auto& uneven = op.call.uneven;
+  if (!uneven || op.call.collective == plan::Collective::all_gather) {
+    if (op.memory.bytes[0] > 0) act(uint64_t{0}, op.memory.bytes[0]);
+    return;
+  }
+  const size_t element = device::size_of(op.call.type);
+  for (const plan::Uneven::Block& block : uneven->given)
+    if (block.count > 0) act(block.begin * element, block.count * element);
+}
+
+}  // namespace
 
 Status Workspace::prepare(Operation& op) {
   const plan::Plan& plan = op.tables->plan;
@@ -15,15 +32,20 @@ Status Workspace::prepare(Operation& op) {
   }
   if (op.call.premultiply && op.memory.bytes[0] > 0) {
     WEFT_TRY(stage(op, plan::Space::input, op.memory.staged_input));
-    device::scale(op.call.type, op.memory.base[0], op.call.send,
-                  op.memory.bytes[0] / device::size_of(op.call.type), op.call.scalar);
+    for_each_input_block(op, [&](uint64_t begin, uint64_t bytes) {
+      device::scale(op.call.type, op.memory.base[0] + begin,
+                    static_cast<const std::byte*>(op.call.send) + begin,
+                    bytes / device::size_of(op.call.type), op.call.scalar);
+    });
   }
   // Where the kernel forbids single-copy reads, what peers of the node must read goes through a window.
   if (!local_ || local_->peer_mapping()->reads_peers()) return {};
   if (op.tables->exposes[0] && !op.memory.staged_input.data &&
       !device::find_window(op.memory.base[0], op.memory.bytes[0])) {
     WEFT_TRY(stage(op, plan::Space::input, op.memory.staged_input));
-    if (op.memory.bytes[0]) device::copy(op.memory.base[0], op.call.send, op.memory.bytes[0]);
+    for_each_input_block(op, [&](uint64_t begin, uint64_t bytes) {
+      device::copy(op.memory.base[0] + begin, static_cast<const std::byte*>(op.call.send) + begin, bytes);
+    });
   }
   if (op.tables->exposes[1] && !device::find_window(op.memory.base[1], op.memory.bytes[1]))
     WEFT_TRY(stage(op, plan::Space::output, op.memory.staged_output));
