@@ -1,7 +1,11 @@
 #include "engine/record/dump.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/settings.h"
@@ -56,6 +61,21 @@ void add_operations(const Communicator& comm, nlohmann::ordered_json& root) WEFT
   }
 }
 
+// A file of its own takes the place of what stands at `path`. The folder may be one where other users write,
+// too, and what they have put there is neither followed nor opened.
+Status dump_in_place_of(const std::string& path, const Communicator& comm) WEFT_REQUIRES(context_lock) {
+  static std::atomic<int> files{0};
+  const std::string fresh = fmt::format("{}.{}", path, files.fetch_add(1));
+  unlink(fresh.c_str());  // left by a process that had this number before
+  const UniqueFd made(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!made.valid()) return fail_errno(errno, fmt::format("cannot write the flight recorder to {}", fresh));
+  Status written = dump_to(comm, fresh);
+  if (written.ok() && std::rename(fresh.c_str(), path.c_str()) != 0)
+    written = fail_errno(errno, fmt::format("cannot write the flight recorder to {}", path));
+  if (!written.ok()) unlink(fresh.c_str());
+  return written;
+}
+
 }  // namespace
 
 std::string dump_json(const Communicator& comm) {
@@ -97,12 +117,13 @@ std::string dump_to_directory(const Communicator& comm) {
   std::string directory = settings().recorder_dir;
   if (directory == "none") return "";
   if (directory.empty()) directory = temporary_folder();
-  std::string name = comm.name();
+  constexpr size_t kMostOfName = 100;  // a file's name has 255 bytes at most
+  std::string name = comm.name().substr(0, kMostOfName);
   for (char& c : name)
     if (!isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_') c = '_';
   const std::string path =
       fmt::format("{}/weft-recorder.{}.{}.{}.json", directory, name, comm.rank(), getpid());
-  if (Status written = dump_to(comm, path); !written) {
+  if (Status written = dump_in_place_of(path, comm); !written) {
     log::warn("{}", written.message());
     return "";
   }
