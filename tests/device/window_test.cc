@@ -2,6 +2,7 @@
 #include "device/window.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -223,6 +224,18 @@ TEST(Window, AForkedChildLeavesTheParentsAlone) {
   EXPECT_EQ(second[999], std::byte{3});
   ASSERT_TRUE(window_free(second).ok());
   ASSERT_TRUE(window_free(window).ok());
+}
+
+TEST(Segment, AboveTheLimitOfFilesIsRefused) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit low{1 << 20, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
+  const Result<Segment> above = Segment::create((1 << 20) + 1), within = Segment::create(1 << 20);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(above.status().code(), Code::system_error);
+  EXPECT_NE(above.status().message().find("ulimit -f"), std::string::npos) << above.status().message();
+  EXPECT_TRUE(within.ok()) << within.status().message();
 }
 
 TEST(Segment, AnotherFileInItsPlaceIsRefused) {

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,6 +31,17 @@ UniqueFd make_memfd() {
   return fd;
 }
 
+// The limit counts for files in memory, too, and the signal at it would end the process.
+Status check_file_limit(size_t bytes) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || bytes <= limit.rlim_cur) return {};
+  return fail(
+      Code::system_error,
+      "shared memory of {} bytes is above this process's limit of the size of a file, {} bytes: raise "
+      "it (ulimit -f)",
+      bytes, limit.rlim_cur);
+}
+
 }  // namespace
 
 Result<Segment> Segment::create(size_t bytes) {
@@ -38,6 +50,7 @@ Result<Segment> Segment::create(size_t bytes) {
                 PTRDIFF_MAX - kHugePage);
   }
   bytes = round_to_pages(bytes);
+  WEFT_TRY(check_file_limit(bytes));
   UniqueFd fd = make_memfd();
   if (!fd.valid()) return fail_errno(errno, "memfd_create, for shared memory");
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
