@@ -80,6 +80,20 @@ TEST_P(Repeated, ALongRowFromARoot) {
   });
 }
 
+// The tuner has another algorithm for a row of such calls, and that adds in another order.
+TEST(RepeatedReductions, HaveTheSameBitsInEveryCall) {
+  run_ranks(blocks(4, 1), [](Rank& me) {
+    std::vector<float> in(4000), out(in.size()), first;
+    for (size_t i = 0; i < in.size(); ++i)
+      in[i] = 1.f / static_cast<float>(3 + 7 * static_cast<int>(i) + 11 * me.rank);
+    for (int call = 0; call < 20; ++call) {
+      WEFT_OK(weftReduce(in.data(), out.data(), in.size(), weftFloat, weftSum, 0, me.comm, nullptr));
+      if (call == 0) first = out;
+      ASSERT_EQ(out, first) << "call " << call;
+    }
+  });
+}
+
 // What a rank keeps of a short call depends on its place: it may be fast-path there and not on others. All
 // have to choose alike whatever it is that they have kept, and from which row.
 TEST_P(Repeated, ShortCallsBetweenOthersCountForAllAlike) {

@@ -147,8 +147,8 @@ weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo) {
   for (const auto& [comm, call] : group.calls) {
     const engine::Lock lock = comm->context().lock();
     engine::CallStreak& streak = streaks.try_emplace(comm.get(), comm->operations().streak()).first->second;
-    auto predicted = comm->plans().predict_us(comm->plans().request_for(call),
-                                              streak.expected(call.collective, call.root), comm->machine());
+    auto predicted =
+        comm->plans().predict_us(comm->plans().request_for(call), streak.expected(call), comm->machine());
     if (!predicted) return report(predicted.status());
     if (!plan::is_transfer(call.collective)) streak.add(call.collective, call.root);
     total_us += *predicted;

@@ -29,7 +29,7 @@ class BoundOperation {
     if (kept.collective != call.collective || kept.count != call.count || kept.type != call.type ||
         kept.op != call.op || kept.root != call.root)
       return false;
-    if (has_root_ && streak.expected(call.collective, call.root) != op_->tables->streak) return false;
+    if (has_root_ && streak.expected(call) != op_->tables->streak) return false;
     return send_.usable(call.send) && recv_.usable(call.recv) &&
            (call.collective != plan::Collective::all_to_all ||
             op_->tables->plan.request.disjoint != overlap(call.send, call.recv, op_->memory.bytes[0]));

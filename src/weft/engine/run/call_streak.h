@@ -7,12 +7,16 @@
 // higher cost is paid a few times, and the second's higher latency, where the streak ends, is little beside
 // the streak. All ranks call collectives in the same order, so all expect the same.
 //
+// Another algorithm adds in another order. So nothing is expected of reductions that round: the same call has
+// the same bits wherever it stands.
+//
 // Thread safety: none; under the context's lock.
 #pragma once
 
 #include <cstdint>
 #include <iterator>
 
+#include "engine/run/call.h"
 #include "plan/plan.h"
 
 namespace weft::engine {
@@ -25,9 +29,9 @@ class CallStreak {
   /// How many calls a streak goes on for after so many.
   static constexpr int more(int past) { return past == 0 ? 1 : 2 * past; }
 
-  /// How many calls the streak may have in which such a call would be the next.
-  int expected(plan::Collective collective, int root) const {
-    return goes_on(collective, root) ? expected_ : more(0);
+  /// How many calls the streak may have in which this call would be the next.
+  int expected(const Call& call) const {
+    return goes_on(call.collective, call.root) && !rounds(call) ? expected_ : more(0);
   }
 
   /// Such a call is made.
@@ -46,6 +50,11 @@ class CallStreak {
  private:
   static constexpr int kFirst = kPast[0], kStep = kPast[1] / kPast[0], kLast = std::end(kPast)[-1];
 
+  static bool rounds(const Call& call) {
+    const bool adds = call.op == device::ReduceOp::sum || call.op == device::ReduceOp::prod ||
+                      call.op == device::ReduceOp::avg;
+    return plan::reduces(call.collective) && adds && !device::is_integer(call.type);
+  }
   bool goes_on(plan::Collective collective, int root) const {
     return begun_ && collective == collective_ && root == root_;
   }

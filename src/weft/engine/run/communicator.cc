@@ -173,8 +173,7 @@ Result<const std::shared_ptr<const PlanTables>*> Communicator::tables_for(const 
     return weft::fail(Code::invalid_usage,
                       "rank {} would wait for itself: put its Send and Recv to itself into one group",
                       rank());
-  return plans_.find_or_make(plans_.request_for(call), streak.expected(call.collective, call.root),
-                             machine());
+  return plans_.find_or_make(plans_.request_for(call), streak.expected(call), machine());
 }
 
 Operation* Communicator::enroll(const Call& call, const std::shared_ptr<const PlanTables>& tables) {
