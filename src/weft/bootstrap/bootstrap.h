@@ -1,13 +1,14 @@
-// Bootstrap: how ranks find each other before there is any transport, and notice that one is gone afterwards.
+// Bootstrap: how ranks find each other before any transport is open, and how they notice later that a rank is
+// gone.
 //
 // A unique id holds the address of a root listener and a random secret. Every rank registers with the root,
-// learns its parent in a tree over ranks, and all-gathers run up and down that tree. Afterwards each rank
-// keeps connections to a few neighbours; a connection that closes without a goodbye is a dead rank, and the
-// news floods to all. The same listening socket hands over connections for data and answers questions about
-// this rank's progress.
+// and learns its parent in a tree over the ranks. All-gathers run up and down that tree. Afterwards each rank
+// keeps connections to a few neighbours. A connection that closes without a goodbye means that its rank is
+// dead, and the report floods to all ranks. The same listening socket accepts data connections, and questions
+// about this rank's progress.
 //
-// The secret: the first bytes on every accepted connection must be it, or the connection is closed before
-// anything else is read. Thread safety: every method may be called from any thread.
+// Every accepted connection must begin with the secret. Otherwise it is closed before anything else is read.
+// Thread safety: every method may be called from any thread.
 #pragma once
 
 #include <array>
@@ -25,41 +26,42 @@
 
 namespace weft::bootstrap {
 
-/// 128 bytes that one rank makes and every rank gets by some other way: magic and version, the root's
-/// address, the secret, a checksum.
+/// 128 bytes: magic and version, the root's address, the secret, a checksum. One rank makes them, and the
+/// program or the launcher sends them to the others.
 struct UniqueId {
   std::array<std::byte, 128> bytes{};
 };
 
 /// Starts a root listener in this process, and returns the id that names it. The listener ends by itself when
-/// its job has met, or when a rank that has come waits no longer. Listens on `host` ("" = the interface that
-/// WEFT_SOCKET_IFNAME names, or the first that is up and not loopback, or loopback) and `port` (0 = any).
+/// all ranks have registered, or when a registered rank gives up. It listens on `port` (0 = any) of
+/// `host` ("" = the interface that WEFT_SOCKET_IFNAME names, else the first that is up and not loopback, else
+/// loopback).
 Result<UniqueId> create_unique_id(const std::string& host = "", int port = 0);
-/// The id for a root at a known address with a secret derived from `shared_secret`: what launchers without a
-/// channel of their own use (every rank computes the same id; rank 0 calls serve_unique_id too).
+/// The id for a root at a known address, with a secret derived from `shared_secret`. It is for launchers that
+/// cannot send an id: every rank computes the same one, and rank 0 also calls serve_unique_id().
 Result<UniqueId> unique_id_for(const std::string& host, int port, std::string_view shared_secret);
-/// As create_unique_id(), but this listener also ends if no rank comes within WEFT_INIT_TIMEOUT_S.
+/// Starts a listener as create_unique_id() does. This one also ends if no rank registers within
+/// WEFT_INIT_TIMEOUT_S.
 Status serve_unique_id(const UniqueId& id);
-/// ok, or what is wrong with it (magic, version, checksum, address).
+/// Returns ok, or what is wrong with the id (magic, version, checksum, address).
 Status check_unique_id(const UniqueId& id);
 
-/// A rank in the air: what its peers may be told when they ask.
+/// What a rank answers when a peer asks about an operation.
 struct OpReport {
   bool known = false;         // false: this rank has no such communicator (any more)
   bool ended = false;         // the rank has ended it, without the operation asked for
-  uint32_t last_started = 0;  // number of the last collective that it has called on it; 0 = none
+  uint32_t last_started = 0;  // number of the rank's last collective on the communicator; 0 = none
   std::string call;           // of the operation asked for, if started: "AllReduce of 1024 float (sum)"
-  std::string algorithm;      // that does it
+  std::string algorithm;      // of that operation
 };
 
-/// What Bootstrap asks of its user; called on the bootstrap's own thread, never under its locks.
+/// The user's callbacks. The bootstrap's own thread calls them, under none of its locks.
 struct Callbacks {
-  /// A rank is known to be dead; once for each rank.
+  /// A rank is dead. Called once for each rank.
   std::function<void(int rank, const Status& why)> on_dead;
-  /// A peer says that an operation of a communicator has failed (tell() on its side).
+  /// A peer says that an operation of a communicator has failed (tell_failed() there).
   std::function<void(int from, uint32_t comm, const std::string& why)> on_failed;
-  /// A peer wants to send data: the connection, authenticated, non-blocking, and the 32-bit `purpose` that it
-  /// named.
+  /// A peer has opened a data connection, which is authenticated and non-blocking. `purpose` is the peer's.
   std::function<void(int from, uint32_t purpose, UniqueFd connection)> on_data_connection;
   /// Rank `from` asks what this rank has started.
   std::function<OpReport(int from, uint32_t comm, uint32_t op)> on_question;
@@ -67,39 +69,39 @@ struct Callbacks {
 
 class Bootstrap {
  public:
-  /// Joins the job: blocks until all `ranks` have, or the deadline passes (the error then says how many
-  /// came).
+  /// Joins the job. Blocks until all `ranks` have joined, or the deadline passes. The error then says how
+  /// many ranks have joined.
   static Result<std::unique_ptr<Bootstrap>> join(const UniqueId& id, int rank, int ranks, Deadline deadline);
   virtual ~Bootstrap() = default;  // says goodbye to neighbours
 
   virtual int rank() const = 0;
   virtual int ranks() const = 0;
 
-  /// Every rank gives `mine` (the same length everywhere) and gets all of them, in rank order. A collective:
-  /// all ranks call it in the same order.
+  /// Every rank gives `mine`, of the same length, and gets those of all ranks, in rank order. This is a
+  /// collective: all ranks call it in the same order.
   virtual Result<std::vector<std::byte>> all_gather(std::span<const std::byte> mine, Deadline deadline) = 0;
 
-  /// Starts watching neighbours and calling back; when this returns, questions are answered. Once, after the
-  /// last all_gather.
+  /// Starts to watch neighbours and to call back. When this returns, questions are answered. Call it once,
+  /// after the last all_gather().
   virtual Status start(Callbacks callbacks) = 0;
-  /// Stops calling back: when this returns no callback runs and none will. Idempotent.
+  /// Stops calling back. When this returns, no callback runs and none will. Idempotent.
   virtual void stop() = 0;
 
   /// The addresses that a rank listens on, "10.0.0.1:4711", one for each rail.
   virtual const std::vector<std::string>& addresses(int rank) const = 0;
-  /// Opens a data connection to a rank's listener, over rail `rail`; its on_data_connection gets the other
-  /// end. Blocks for a round trip at most.
+  /// Opens a data connection to a rank's listener, over rail `rail`. That rank's on_data_connection gets the
+  /// other end. Blocks for a round trip at most.
   virtual Result<UniqueFd> connect(int rank, int rail, uint32_t purpose, Deadline deadline) = 0;
-  /// Asks ranks about an operation: one answer per rank asked, missing where none came in time.
+  /// Asks ranks about an operation. Returns one answer for each; nullopt if none came before the deadline.
   virtual std::vector<std::optional<OpReport>> ask(std::span<const int> ranks, uint32_t comm, uint32_t op,
                                                    Deadline deadline) = 0;
-  /// Whether a rank has left in order and said so here: to its neighbours.
+  /// Whether a rank has left in order. Only neighbours of that rank know this, by its goodbye.
   virtual bool has_left(int rank) const = 0;
-  /// Tells all ranks that an operation of `comm` failed here; blocks until its links have taken what they
-  /// take at once, or for a tenth of a second.
+  /// Tells all ranks that an operation of `comm` has failed here. Blocks until this rank's links have taken
+  /// what they take at once, or for 0.1 s.
   virtual void tell_failed(uint32_t comm, const std::string& why) = 0;
-  /// The end of this process (a pidfd) is the death of rank `rank`, too: something that the rank has started
-  /// may hold its connections open. Ranks that are no neighbours leave that to others.
+  /// Reports rank `rank` as dead when `process` (a pidfd) ends, too: a child of the rank may hold its
+  /// connections open. Does nothing if that rank is no neighbour.
   virtual void watch_process(int rank, UniqueFd process) = 0;
 };
 

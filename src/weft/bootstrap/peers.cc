@@ -1,4 +1,4 @@
-// Liveness and news.
+// Liveness, and reports of deaths and failures.
 #include "bootstrap/peers.h"
 
 #include <sys/epoll.h>
@@ -8,7 +8,7 @@
 namespace weft::bootstrap {
 namespace {
 
-// How long the link of a process that has ended may still say why: its last words are on their way.
+// How long the link of a process that has ended stays open: its last frames may say why it ended.
 constexpr double kLastWords_s = 0.05;
 
 }  // namespace
@@ -38,7 +38,7 @@ bool Peers::is_peer(uint32_t rank) const {
 
 void Peers::link(int rank, double within_s, std::function<void(const Status&)> linked) {
   Connection::Events events = link_events(rank);
-  // Until the link stands its failure is the joining thread's to report, not a death.
+  // Until the link is open, its failure is no death: the thread that joins the job reports it.
   const auto stands = std::make_shared<bool>(false);
   events.on_open = [linked, stands] {
     *stands = true;
@@ -130,7 +130,7 @@ void Peers::leave() {
   stop();
 }
 
-// ---- News
+// ---- Reports
 
 void Peers::on_frame(int from, const Frame& frame) {
   switch (frame.kind) {
@@ -139,8 +139,8 @@ void Peers::on_frame(int from, const Frame& frame) {
       drop_link(from);
       questions_.give_up(from);
       return;
-    case FrameKind::dead: return on_dead_news(from, FrameReader(frame.body));
-    case FrameKind::failed: return on_failed_news(from, FrameReader(frame.body));
+    case FrameKind::dead: return on_dead_frame(from, FrameReader(frame.body));
+    case FrameKind::failed: return on_failed_frame(from, FrameReader(frame.body));
     case FrameKind::question:
     case FrameKind::answer:
       if (const auto link = links_.find(from); link != links_.end()) {
@@ -159,7 +159,7 @@ void Peers::on_link_closed(int rank, const Status& why) {
        -1);
 }
 
-void Peers::on_dead_news(int from, FrameReader reader) {
+void Peers::on_dead_frame(int from, FrameReader reader) {
   const uint32_t rank = reader.u32();
   const std::string why = reader.text();
   if (!reader.ok()) return;
@@ -182,22 +182,22 @@ void Peers::bury(int rank, const std::string& why, int heard_from) {
 void Peers::tell_failed(uint32_t comm, const std::string& why) {
   pass_on(FrameWriter(FrameKind::failed)
               .u32(static_cast<uint32_t>(rank_))
-              .u64(++news_told_)
+              .u64(++failures_told_)
               .u32(comm)
               .text(why)
               .take(),
           -1);
 }
 
-void Peers::on_failed_news(int from, FrameReader reader) {
+void Peers::on_failed_frame(int from, FrameReader reader) {
   const uint32_t origin = reader.u32();
   const uint64_t number = reader.u64();
   const uint32_t comm = reader.u32();
   const std::string why = reader.text();
   if (!reader.ok() || !is_peer(origin)) return;
-  // Links keep order and everybody passes on in order, so one origin's news come first in order, whatever the
-  // way.
-  uint64_t& seen = news_seen_[static_cast<int>(origin)];
+  // Links keep order, and every rank forwards in order. So the first copies of an origin's reports arrive in
+  // order on every path.
+  uint64_t& seen = failures_seen_[static_cast<int>(origin)];
   if (number <= seen) return;
   seen = number;
   pass_on(FrameWriter(FrameKind::failed).u32(origin).u64(number).u32(comm).text(why).take(), from);

@@ -1,9 +1,10 @@
-// Peers: what one rank knows of the others once the job has met, on the agent. It keeps the links to its
-// neighbours, takes a link that closes without a goodbye for a death, passes news on (each item once), and
-// calls back.
+// Peers: which ranks of the job are present, have left, or are dead. It works after the rendezvous, on the
+// bootstrap's thread. It keeps the links to this rank's neighbours. A link that closes without a goodbye
+// means that the neighbour is dead. Peers forwards each report of a death or a failure once, and calls the
+// callbacks.
 //
-// Thread safety: fate() from any thread, all else from the agent's thread.
-// Invariants: on_dead is called once for each rank; what happens before start() is reported by start().
+// Thread safety: fate() from any thread; all other methods from the bootstrap's thread.
+// Invariants: on_dead is called once for each rank. start() makes the callbacks that were due before it.
 #pragma once
 
 #include <atomic>
@@ -26,11 +27,11 @@ class Peers {
  public:
   Peers(EventLoop& loop, const Job& job, int rank, int ranks);
 
-  /// Where everybody listens; before the first link.
+  /// Sets the address on which each rank listens. Call it before the first link().
   void set_addresses(std::vector<SocketAddress> first_rail) { addresses_ = std::move(first_rail); }
-  /// Opens the link to a neighbour; `linked` is told when it stands, or why it does not.
+  /// Opens the link to a neighbour. `linked` gets ok when the link is open, otherwise the reason.
   void link(int rank, double within_s, std::function<void(const Status&)> linked);
-  /// Somebody came to this rank's listener, for a link, questions or data.
+  /// Takes a connection to this rank's listener: for a link, questions or data.
   void welcome(AuthenticatedPeer peer);
 
   void start(std::shared_ptr<const Callbacks> callbacks);
@@ -51,8 +52,8 @@ class Peers {
   bool is_peer(uint32_t rank) const;
   Connection::Events link_events(int rank);
   void on_frame(int from, const Frame& frame);
-  void on_dead_news(int from, FrameReader reader);
-  void on_failed_news(int from, FrameReader reader);
+  void on_dead_frame(int from, FrameReader reader);
+  void on_failed_frame(int from, FrameReader reader);
   void on_link_closed(int rank, const Status& why);
   void bury(int rank, const std::string& why, int heard_from);
   void pass_on(std::span<const std::byte> frame, int except);
@@ -71,9 +72,9 @@ class Peers {
     UniqueFd fd;
     EventLoop::Id watch = 0, timer = 0;
   };
-  std::map<int, Process> processes_;   // of neighbours on this host
-  std::map<int, uint64_t> news_seen_;  // by origin: the number of its last failure that came here
-  uint64_t news_told_ = 0;
+  std::map<int, Process> processes_;       // of neighbours on this host
+  std::map<int, uint64_t> failures_seen_;  // by origin: the number of its last failure report
+  uint64_t failures_told_ = 0;             // the number of this rank's last failure report
   Questions questions_;
 
   Phase phase_ = Phase::waiting;

@@ -1,5 +1,5 @@
-// EndedCommunicators: what a rank remembers of communicators that it has destroyed or aborted. Late messages
-// are recognized by it, and peers that wait for a call that will never come.
+// EndedCommunicators: a record of the communicators that this rank has destroyed or aborted. The rank uses
+// the record to recognize late messages, and to answer peers that wait for a call that will never come.
 //
 // Thread safety: under the context's lock.
 #pragma once
@@ -18,8 +18,8 @@ class EndedCommunicators {
  public:
   void add(const Communicator& comm) WEFT_REQUIRES(context_lock);
   bool contain(uint32_t comm) const { return calls_.contains(comm); }
-  /// Whether a communicator has ended without operation `number`, of which rank `from` of the job asks. What
-  /// becomes of puts is not known: they need no call here.
+  /// Whether a communicator has ended without a call of operation `number`. Rank `from` of the job asks.
+  /// False for puts, which need no call on this rank.
   bool lack(uint32_t comm, OpNumber number, int from) const;
 
  private:

@@ -1,6 +1,6 @@
 // CommHealth: whether a communicator works, and the failure that ended it. The first failure stays. A rank
-// that fails reports why and leaves; that it has left is only the consequence. So a report that is known
-// takes the place of the message that the rank is gone.
+// that fails reports the reason, and then leaves. So the reason replaces the message that the rank is gone,
+// if the report has arrived.
 //
 // Thread safety: none; under the context's lock.
 #pragma once
@@ -14,8 +14,8 @@ class CommHealth {
   bool ok() const { return failure_.ok(); }
   /// ok, or the first failure.
   const Status& failure() const { return failure_; }
-  /// Takes in a failure; false if there was one already. `reported` is what another rank has reported of this
-  /// communicator, ok: nothing.
+  /// Records a failure. False if one is recorded already. `reported`: the failure that another rank has
+  /// reported of this communicator; ok if none has.
   bool fail(const Status& why, const Status& reported) {
     if (!ok()) return false;
     by_report_ = why.code() == Code::remote_error && !reported.ok();

@@ -1,7 +1,8 @@
-// Failures: takes in what goes wrong in a context, and decides which communicators fail for it. The causes
-// are peers that die, connections that end, failures that other ranks report, memory that was freed, and
-// deadlines. Thread safety: most methods need the context's lock. The bootstrap's thread calls on_dead(),
-// on_failed() and on_question(), which take the lock. reported() and forget() need none.
+// Failures: collects the failures in a context, and decides which communicators fail. The causes are peers
+// that die, connections that end, failures that other ranks report, memory that was freed, and deadlines.
+//
+// Thread safety: most methods need the context's lock. The bootstrap's thread calls on_dead(), on_failed()
+// and on_question(), which take the lock. reported() and forget() do not need it.
 #pragma once
 
 #include <cstdint>
@@ -30,35 +31,36 @@ class Failures {
   /// Fails the communicator of an operation in which something went wrong; the sentence begins with the
   /// operation's name.
   void fail(Operation& op, const Status& why) WEFT_REQUIRES(context_lock);
-  /// The same at the next act_on_pending(): transports are not called back from inside their own poll().
-  /// Returns what the communicator will fail with.
+  /// Does the same at the next act_on_pending(), because a transport must not be called from inside its own
+  /// poll(). Returns the status with which the communicator will fail.
   Status fail_later(const Operation& op, const Status& why) WEFT_REQUIRES(context_lock);
   void fail_later(const Communicator& comm, Status why) WEFT_REQUIRES(context_lock);
   bool any_pending() const WEFT_REQUIRES(context_lock) { return !pending_.empty(); }
   void act_on_pending() WEFT_REQUIRES(context_lock);
-  /// Fails what uses memory that this thread has found missing.
+  /// Fails the communicators whose operations use memory that this thread has found missing.
   void act_on_lost_memory() WEFT_REQUIRES(context_lock);
 
   /// The connection to a peer has ended.
   void on_connection_lost(int peer, const Status& why) WEFT_REQUIRES(context_lock);
-  /// An operation of this context could not reach a peer (OperationHealth). Does nothing if that is known.
+  /// An operation of this context could not reach a peer (OperationHealth). Does nothing if this was
+  /// reported.
   void on_unreachable(Operation& op) WEFT_REQUIRES(context_lock);
   /// Whether a death is in its time of grace.
   bool any_death() const WEFT_REQUIRES(context_lock) { return losses_.any_death(); }
-  /// Why a communicator cannot work from its beginning: a member whose death is final; ok if none.
+  /// Why a new communicator cannot work: one of its ranks is dead, and grace is over. ok if none is.
   Status first_loss_of(const Communicator& comm) const WEFT_REQUIRES(context_lock);
-  /// Another rank's report of a communicator's failure; ok if there is none. A report is known at once, also
-  /// while a thread keeps the context's lock.
+  /// Another rank's report of a communicator's failure; ok if there is none. Reports appear here at once,
+  /// even while a thread holds the context's lock.
   Status reported(const Communicator& comm);
-  /// Forgets what was reported of a communicator that is gone.
+  /// Drops the report of a communicator that is destroyed.
   void forget(const Communicator& comm);
 
-  /// Acts on losses and deadlines that are due. Cheap, called a few times a second.
+  /// Acts on losses and deadlines that are due. Cheap; the context calls it every 100 ms.
   void check(int64_t now_ns) WEFT_REQUIRES(context_lock);
   int64_t checked_ns() const WEFT_REQUIRES(context_lock) { return checked_ns_; }
   Inquiries& inquiries() { return inquiries_; }
 
-  // Of the bootstrap: see bootstrap::Callbacks.
+  // Called by the bootstrap: see bootstrap::Callbacks.
   void on_dead(int rank, const Status& why);
   void on_failed(int from, uint32_t comm, const std::string& why);
   bootstrap::OpReport on_question(int from, uint32_t comm, uint32_t number);

@@ -1,4 +1,5 @@
-// Inquiries: runs the inquiries of verdicts (verdict.h) on a thread of its own, one at a time.
+// Inquiries: runs the inquiries of verdicts (verdict.h) one at a time, on a separate thread.
+//
 // Thread safety: under the context's lock, except close(), which takes it.
 #pragma once
 
@@ -19,10 +20,10 @@ class Inquiries {
 
   explicit Inquiries(Context& context) : context_(context) {}
 
-  /// Runs an inquiry. Errors: in_progress while another one runs; system_error without a thread for it.
+  /// Runs an inquiry. Errors: in_progress while another one runs; system_error if no thread can be started.
   Status ask(Inquiry inquiry) WEFT_REQUIRES(context_lock);
-  /// Runs an inquiry after the one that runs. At most one inquiry of a communicator waits: the first.
-  /// Errors: system_error.
+  /// Runs an inquiry after the running one. If an inquiry of the communicator waits already, drops the new
+  /// one. Errors: system_error.
   Status ask_in_turn(uint32_t comm, Inquiry inquiry) WEFT_REQUIRES(context_lock);
   /// Drops the inquiries that wait, and returns when none runs.
   void close() WEFT_EXCLUDES(context_lock);

@@ -1,5 +1,5 @@
-// LostMemory: finds the operation whose buffers its caller has freed too early (base/memory_watch.h), and
-// says so.
+// LostMemory: finds the operations whose buffers were freed while in use (base/memory_watch.h), and makes
+// their errors.
 //
 // Thread safety: under the context's lock.
 #pragma once
@@ -21,13 +21,13 @@ class LostMemory {
  public:
   explicit LostMemory(const OperationTable& operations) : operations_(operations) {}
 
-  /// Watches, on this thread, the buffers of active operations, and those of failed ones that transports may
-  /// still touch.
+  /// Watches, on this thread, the buffers of active operations. It also watches buffers of failed operations,
+  /// which transports may still access.
   MemoryWatch watch() const { return {owns, this}; }
-  /// The error of an operation if this thread has found some of its memory missing (MemoryWatch::lost()); ok:
-  /// none is.
+  /// The error of an operation if this thread has found some of its memory missing (MemoryWatch::lost()),
+  /// otherwise ok.
   static Status of(const Operation& op);
-  /// The communicators whose operations have lost memory, and why. Takes the substitute pages away.
+  /// The communicators whose operations have lost memory, and why. Unmaps the substitute pages.
   std::vector<std::pair<Communicator*, Status>> settle();
 
  private:

@@ -1,5 +1,5 @@
-// OperationHealth: what keeps an operation from getting on, as far as its own rank knows. Failures looks at
-// it a few times a second.
+// OperationHealth: why an operation makes no progress, as far as its own rank knows. Failures reads it every
+// 100 ms.
 //
 // Thread safety: under the context's lock.
 #pragma once
@@ -13,17 +13,17 @@ namespace weft::engine {
 
 struct OperationHealth {
   int64_t next_check_ns = 0;     // when to ask peers what holds the operation up
-  int32_t mismatched = -1;       // a rank whose message did not fit: the verdict is that the calls differ
-  bool verdict_pending = false;  // an inquiry about the operation runs or waits for its turn
-  bool unreachable = false;      // a peer or its memory could not be reached: no step is tried any more
-  Status why_unreachable;        // until Failures has the report
+  int32_t mismatched = -1;       // a rank whose message belongs to a different call; -1: none
+  bool verdict_pending = false;  // an inquiry about the operation runs or waits
+  bool unreachable = false;      // a peer or its memory could not be reached; no further step is tried
+  Status why_unreachable;        // valid until Failures takes the report
 
   /// A step could not reach its peer.
   void set_unreachable(Status why) {
     unreachable = true;
     why_unreachable = std::move(why);
   }
-  /// As new, for the next call.
+  /// Resets the state for the next call.
   void renew() {
     next_check_ns = 0;
     mismatched = -1;

@@ -1,5 +1,5 @@
-// PeerLosses: the queue of loss reports: a peer has died, a connection to it has ended, or an operation could
-// not reach it. A report counts after its time of grace (grace.h).
+// PeerLosses: the queue of loss reports. A report says that a peer has died, that a connection to a peer has
+// ended, or that an operation could not reach a peer. It counts when its grace is over (grace.h).
 //
 // Thread safety: none.
 #pragma once
@@ -19,18 +19,18 @@ struct Operation;
 
 class PeerLosses {
  public:
-  /// A connection that ended is no death by itself: a rank that has no more to do with us may leave in good
-  /// order. Its report stays, for operations that come to wait for that rank later.
+  /// A connection that has ended is not a death: a rank may close it when it leaves in order. The report
+  /// stays, and fails operations that wait for that rank later.
   enum class Kind : uint8_t { connection, death, operation };
   struct Report {
     Kind kind;
     int rank;       // of the job; -1: an operation's
-    Operation* op;  // that could not reach its peer or the peer's memory, with a reference; else null
+    Operation* op;  // the operation that could not reach a peer, with a reference; null for other kinds
     Status why;
     Grace grace;
   };
 
-  /// `events` counts what has moved in the context.
+  /// `events`: the context's count of events (grace.h).
   void add(Kind kind, int rank, Status why, int64_t now_ns, uint64_t events) {
     add({kind, rank, nullptr, std::move(why), Grace(now_ns, events)}, kind == Kind::death);
   }
@@ -39,10 +39,11 @@ class PeerLosses {
     add({Kind::operation, -1, &op, std::move(why), Grace(now_ns, events)}, false);
   }
   bool empty() const { return reports_.empty(); }
-  /// Whether a death has not been acted on yet.
+  /// Whether a reported death is still in its grace.
   bool any_death() const { return deaths_ > 0; }
-  /// The reports whose grace is over: deaths first, since they say more than the end of a connection, in the
-  /// order in which they were added. A death is due after the earlier ones. These deaths become final.
+  /// The reports whose grace is over. Deaths come first, because they say more than the end of a connection.
+  /// Deaths keep the order in which they were added: none is due before an earlier one. They become final
+  /// here.
   std::vector<Report> due(int64_t now_ns, uint64_t events);
   /// The final deaths: why, by rank of the job.
   const std::map<int, Status>& dead() const { return dead_; }
@@ -54,7 +55,7 @@ class PeerLosses {
   }
 
   std::vector<Report> reports_;
-  int deaths_ = 0;  // among them
+  int deaths_ = 0;  // the number of deaths in reports_
   std::map<int, Status> dead_;
 };
 

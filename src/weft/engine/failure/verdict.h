@@ -1,7 +1,6 @@
-// Verdict: finds which rank holds an operation up, and names it in the error. It asks the peers what they
-// have called. It asks for an operation that makes no progress for a while, and for one that receives a
-// message of a different call. The questions go over the bootstrap, from a thread of their own (inquiries.h).
-// The answers become the error.
+// Verdict: finds the rank that holds an operation up, and names it in the error. It asks the peers what they
+// have called, if an operation makes no progress or receives a message of a different call. A separate thread
+// sends the questions over the bootstrap (inquiries.h). The error is made from the answers.
 //
 // Thread safety: the static functions need the context's lock.
 #pragma once
