@@ -1,9 +1,10 @@
-// PeerTable: what a TCP transport knows of each peer: its links (connections), the sender over some of them,
-// and whether it is lost. Also which peers can be written to now, and which are lost but not reported.
+// PeerTable: the state of each peer of a TCP transport: its links (connections), its sender, and whether it
+// is lost. The table also lists the peers that can be written to now, and the lost peers that are not
+// reported.
 //
-// Loss: a peer is lost when a connection with it ends in any way. The transport still
-// delivers earlier data of the peer: report_lost() waits until all of its connections are read to their end,
-// or nothing has come over them for 100 ms.
+// Loss: a peer is lost when any connection with it ends. The transport still delivers data that the peer sent
+// before. So report_lost() waits until all connections of the peer are read to their end, or until they have
+// been silent for 100 ms. It waits 1 s if the peer has neither opened a connection nor sent anything.
 //
 // Thread safety: none.
 #pragma once
@@ -41,28 +42,28 @@ struct Link {
   Receiver receiver;
 
   // For LinkReader.
-  LinkId followed_by;  // the link that had something next, the last time that this one had
+  LinkId followed_by;  // the link that had data next, after this link last had data
   uint64_t wakes = 0;  // the reader's count of sleeps when `reads` began
-  uint32_t reads = 0;  // that found something, since any sleep; of a hot link: consecutive ones in vain
+  uint32_t reads = 0;  // reads with data since the last sleep; of a hot link: consecutive reads without data
 };
 
 struct Peer {
   PutAssembly puts;
   std::vector<std::unique_ptr<Link>> links;  // a link keeps its place; null once it has ended
-  std::unique_ptr<Sender> sender;            // from the first send on, over some of the links
-  size_t channels = 0;                       // that the sender has been given
-  size_t usable_channels = 0;                // fewer than all where one could not be connected
-  size_t flight_bytes = 0;                   // the bound of its channels for puts
-  MessageBurst burst;                        // of messages sent to it
-  bool heard = false;                        // has opened a connection, or sent something over ours
-  Status failure;                            // not ok: lost
-  int64_t quiet_since_ns = 0;                // when it failed, or last had something to be read since
-  bool reported = false;                     // as lost
+  std::unique_ptr<Sender> sender;            // exists from the first send on; uses some of the links
+  size_t channels = 0;                       // number of channels that the sender has
+  size_t usable_channels = 0;                // less than all if a channel could not be connected
+  size_t flight_bytes = 0;                   // bytes that a channel for puts may have in flight
+  MessageBurst burst;                        // of the messages to this peer
+  bool heard = false;                        // the peer has opened a connection, or sent something over ours
+  Status failure;                            // not ok: the peer is lost
+  int64_t quiet_since_ns = 0;  // when the peer failed, or when its data was last read after that
+  bool reported = false;       // the loss has been reported
 
   // For PeerTable.
-  bool active = false;   // is in its list of active peers
-  bool pending = false;  // is counted
-  bool putting = false;
+  bool active = false;   // the peer is in PeerTable::active_
+  bool pending = false;  // the peer counts in PeerTable::pending_
+  bool putting = false;  // the peer counts in PeerTable::putting_
 };
 
 class PeerTable {
@@ -82,7 +83,7 @@ class PeerTable {
 
   // ---- Sending
 
-  /// For callers that have changed what waits for a peer.
+  /// Callers call this after they have changed what waits to be sent to a peer.
   void activate(int rank) {
     Peer& peer = (*this)[rank];
     count(peer);
@@ -90,7 +91,7 @@ class PeerTable {
     peer.active = true;
     active_.push_back(rank);
   }
-  /// The same, of the counts alone.
+  /// Updates the counts only.
   void count(Peer& peer);
   /// Whether something can be written to a peer now.
   bool any_active() const { return !active_.empty(); }
@@ -105,25 +106,25 @@ class PeerTable {
     }
     writing_.clear();
   }
-  /// Peers to which not everything is with the kernel, and those to which puts are under way.
+  /// The number of peers with data that the kernel has not taken yet, and of those with puts among it.
   size_t pending() const { return pending_; }
   size_t putting() const { return putting_; }
-  /// The first rank that has not acknowledged everything yet, or -1.
+  /// The first rank that has not acknowledged all data yet, or -1.
   int unflushed() const;
 
   // ---- Loss
 
-  /// Ends all sending to a peer, for the first reason that came up; what the peer has sent can still be read.
+  /// Ends all sending to a peer. The first reason stays. Data that the peer has sent can still be read.
   void fail(int rank, Status why);
-  /// The peers that failed and are not reported, in the order of their failures.
+  /// The lost peers that are not reported yet, in the order of their losses.
   const std::vector<int>& failing() const { return failing_; }
-  /// Reports those that have nothing more to be read. Returns their number.
+  /// Reports the lost peers that have nothing more to be read. Returns their number.
   int report_lost(Sink& sink);
 
  private:
   std::vector<Peer> peers_;  // by rank
   std::vector<int> active_;
-  std::vector<int> writing_;  // those that each_active() goes through; empty outside of it
+  std::vector<int> writing_;  // the peers that each_active() goes through; empty outside of it
   std::vector<int> failing_;
   size_t pending_ = 0, putting_ = 0;
 };

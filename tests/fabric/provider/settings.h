@@ -1,19 +1,19 @@
-// Settings of the provider `efa` of these tests, from the environment. A process reads them once.
+// Settings of the fake provider `efa`, from environment variables. A process reads them once. In brackets:
+// the default.
 //
-//   FAKE_EFA_SEED=n             of all random numbers; 1
-//   FAKE_EFA_RAILS=n            domains that are offered, 1 to 8; 1. The first is the fastest
-//   FAKE_EFA_IN_ORDER=1         nothing is late or out of order, and nobody is busy without need
-//   FAKE_EFA_HOLD_US=n          longest time that a packet or a completion is held back; 300. One in a
-//   hundred
-//                               is held ten times longer. 0: only the number of polls counts
-//   FAKE_EFA_BUSY=n             how many in a hundred posted operations are answered FI_EAGAIN; 10
-//   FAKE_EFA_LOSE_RAIL=r@n      domain r fails in this process once it has been given n operations
-//   FAKE_EFA_STOP=e@n           endpoint e of this process, counted from 0, does nothing any more once it has
-//                               been given n operations. Its peers see that it is there
-//   FAKE_EFA_REGISTRATIONS=n    so many registrations succeed in this process, counted as they are made
-//   FAKE_EFA_OFFSETS=1          targets of writes count from the beginning of their registration, unlike
-//   EFA's:
-//                               for device memory of the fake driver, whose host memory is elsewhere
+//   FAKE_EFA_SEED=n           [1]    seed of all random numbers
+//   FAKE_EFA_RAILS=n          [1]    number of domains, 1 to 8. The first domain is the fastest
+//   FAKE_EFA_IN_ORDER=1       [0]    nothing is late or out of order, and FAKE_EFA_BUSY does not apply
+//   FAKE_EFA_HOLD_US=n        [300]  longest delay of a packet or a completion. For one in a hundred, ten
+//                                    times as long. 0: delays are counted in polls only
+//   FAKE_EFA_BUSY=n           [10]   percentage of posted operations that get FI_EAGAIN, at most 90
+//   FAKE_EFA_LOSE_RAIL=r@n           domain r of this process fails after n posted operations
+//   FAKE_EFA_STOP=e@n                endpoint e of this process, counted from 0, stops after n posted
+//                                    operations. Its peers get no error
+//   FAKE_EFA_REGISTRATIONS=n         only the first n memory registrations of this process succeed
+//   FAKE_EFA_OFFSETS=1        [0]    a write names its target by the offset in the registration. EFA uses
+//                                    addresses. Tests with the fake CUDA driver need offsets, because its
+//                                    device memory has another address on the host
 //
 // Thread safety: all functions.
 #pragma once
