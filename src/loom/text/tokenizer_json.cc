@@ -32,7 +32,9 @@ int64_t next_number(const SortedJson& vocabulary) {
 }
 
 Status write_tokenizer_config(const std::string& folder, const Json& settings) {
-  Json json = {{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  // The class's own list names types of tokens, too, in versions of `transformers` before 5.
+  Json json = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+               {"model_input_names", {"input_ids", "attention_mask"}}};
   json.update(settings);
   return format::write_json(join_path(folder, "tokenizer_config.json"), json);
 }

@@ -35,7 +35,8 @@ format::Json byte_level_json(const BpeModel& model, const format::Json& vocabula
 
 /// Writes tokenizer_config.json, with `settings` added. It makes `transformers` use tokenizer.json as it is.
 /// Without it, `transformers` makes a tokenizer of the model's family from vocabulary and merges alone, and
-/// loses the file's normalization and leading space.
+/// loses the file's normalization and leading space. No types of tokens are made, for which GPT-2 would add
+/// an embedding.
 Status write_tokenizer_config(const std::string& folder, const format::Json& settings);
 
 }  // namespace loom::text

@@ -23,6 +23,7 @@ if gpt2 and (folder / "vocab.json").exists() and len(pipeline["added_tokens"]) =
     parts.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     parts.add_special_tokens(["<|endoftext|>"])
 of_model = AutoTokenizer.from_pretrained(folder)
+assert sorted(of_model("text")) == ["attention_mask", "input_ids"]  # GPT-2 would add the embedding of token 0 for types
 for text, tokens, around in json.loads((folder / "expected.json").read_text()):
     assert whole.encode(text, add_special_tokens=False).ids == tokens, text
     assert parts is None or parts.encode(text).ids == tokens, text

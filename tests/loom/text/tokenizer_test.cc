@@ -287,6 +287,22 @@ TEST(Tokenizers, BytesAreSavedAsABpeWithoutMerges) {
   EXPECT_EQ((*bpe)->encode(all), ByteTokenizer().encode(all));
 }
 
+/// Before version 5 `transformers` passes types of tokens to a model unless this list leaves them out, and
+/// GPT-2, GPT-J and GPT-Neo add the embedding of token 0 for them.
+TEST(Tokenizers, SavedOnesAskForNoTypesOfTokens) {
+  const Json wanted = {"input_ids", "attention_mask"};
+  const auto bpe = open_fixture("gpt2.json");
+  const ByteTokenizer bytes;
+  for (const Tokenizer* tokenizer :
+       {static_cast<const Tokenizer*>(bpe.get()), static_cast<const Tokenizer*>(&bytes)}) {
+    const TemporaryFolder folder;
+    LOOM_ASSERT_OK(tokenizer->save(folder.path()));
+    const Result<Json> saved = format::read_json(folder / "tokenizer_config.json");
+    LOOM_ASSERT_OK(saved);
+    EXPECT_EQ(saved->value("model_input_names", Json()), wanted) << tokenizer->description();
+  }
+}
+
 /// `save_pretrained` of `transformers` leaves no more than that, with the end of text as an added token.
 TEST(Tokenizers, ABpeOfTheBytesWithoutMergesIsBytes) {
   const TemporaryFolder folder;
