@@ -24,15 +24,19 @@ bool has_key(const std::string& folder, const char* key) {
   return json.ok() && json->is_object() && json->contains(key);
 }
 
+/// A config alone makes no run: users have their own where they work.
+bool is_run(const std::string& path) {
+  const bool ran = is_file(join_path(path, "log.jsonl")) && has_key(path, "run");
+  return ran || has_checkpoints(join_path(path, "checkpoints"));
+}
+
 Kind folder_kind(const std::string& path) {
   if (is_file(path)) return Kind::file;
   if (!is_folder(path)) return Kind::nothing;
   if (is_file(join_path(path, "manifest.json"))) return Kind::checkpoint;
   if (has_key(path, "model_type")) return Kind::model;
   if (is_file(join_path(path, "dataset.json"))) return Kind::dataset;
-  // A config alone makes no run: users have their own where they work.
-  const bool ran = is_file(join_path(path, "log.jsonl")) && has_key(path, "run");
-  if (ran || has_checkpoints(join_path(path, "checkpoints"))) return Kind::run;
+  if (is_run(path)) return Kind::run;
   if (has_checkpoints(path)) return Kind::checkpoints;
   return Kind::unknown;
 }
@@ -144,7 +148,8 @@ Status expect_place_for(Made made, const std::string& path) {
   switch (made) {
     case Made::run:
       if (kind == Kind::model) return refuse("is a model, whose config.json a run");
-      if (kind != Kind::run && has_config) return refuse("has a config.json of no run, which a run");
+      // The folder of a dataset may be that of a run, too.
+      if (has_config && !is_run(path)) return refuse("has a config.json of no run, which a run");
       return {};
     case Made::model:
       if (kind == Kind::dataset) return refuse("is a dataset, whose tokenizer that of a model");

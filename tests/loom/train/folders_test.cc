@@ -81,6 +81,20 @@ TEST_F(Folders, NothingReplacesWhatIsSomethingElse) {
       fails_with(train::export_model(checkpoint_, run_), Code::invalid_argument, "name another folder"));
 }
 
+TEST_F(Folders, ARunGoesOnInTheFolderOfItsDataset) {
+  config_.run.out = config_.data.folder;
+  config_.run.steps = 1;
+  run_on(1, config_, [](train::Trainer&) {});
+  put_file(config_.run.out + "/log.jsonl", "");
+  put_file(config_.run.out + "/config.json", R"({"run": {"steps": 1}})");
+  config_.run.steps = 2;
+  run_on(1, config_, [](train::Trainer& trainer) { EXPECT_EQ(trainer.next_step(), 2); });
+  put_file(config_.run.out + "/config.json", "{}");
+  std::filesystem::remove_all(config_.run.out + "/checkpoints");
+  EXPECT_TRUE(fails_with(train::expect_place_for(train::Made::run, config_.run.out), Code::invalid_argument,
+                         "has a config.json of no run"));
+}
+
 TEST_F(Folders, ModelsCheckpointsAndDatasetsAreToldApart) {
   EXPECT_TRUE(refused(checkpoint_, Wanted::model, "is a checkpoint: `loom export " + checkpoint_));
   EXPECT_TRUE(refused(model_, Wanted::checkpoint, "is a model, no checkpoint"));
