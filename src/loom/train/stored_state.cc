@@ -79,6 +79,7 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
   LOOM_TRY(make_folders(folder));
   const auto tokenizer = put_tokenizer(state->manifest, folder);
   LOOM_TRY(tokenizer.status().in(checkpoint));
+  LOOM_TRY(set_longest_text(*spec, folder));
   // Checkpoints of earlier versions have no ids.
   if (*tokenizer != nullptr) set_token_ids(format::Json(*config), **tokenizer, *config);
   LOOM_TRY(format::write_config(folder, *config));

@@ -1,5 +1,7 @@
 #include "train/token_ids.h"
 
+#include "base/file.h"
+
 namespace loom::train {
 namespace {
 
@@ -19,6 +21,15 @@ void take_token_ids(const format::Json& config, format::Json& origin) {
   if (!config.is_object()) return;
   for (const char* key : {kBegin, kEnd})
     if (const auto found = config.find(key); found != config.end() && !found->is_null()) origin[key] = *found;
+}
+
+Status set_longest_text(const model::ModelSpec& spec, const std::string& folder) {
+  const std::string path = join_path(folder, "tokenizer_config.json");
+  if (spec.position == model::Position::alibi || !is_file(path)) return {};
+  Result<format::Json> config = format::read_json(path);
+  LOOM_TRY(config.status());
+  (*config)["model_max_length"] = spec.context;
+  return format::write_json(path, *config);
 }
 
 }  // namespace loom::train

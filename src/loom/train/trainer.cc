@@ -480,6 +480,7 @@ Status Trainer::save_model_in(const std::string& folder) {
   if (groups_->rank() == 0) {
     made = make_folders(folder);
     if (made.ok()) made = text::replace_tokenizer(*data_.tokenizer, folder);
+    if (made.ok()) made = set_longest_text(spec_, folder);
   }
   LOOM_TRY(groups_->agree(made));
   LOOM_TRY(engine_->save_model(folder));

@@ -56,6 +56,23 @@ TEST_F(TokenIds, OfAModelThatCameWithSomeStay) {
   expect(saved(further), 256, {7, 9});
 }
 
+/// `transformers` cuts a text to that, where it is asked to cut; without it, a longer text fails in the
+/// model.
+TEST_F(TokenIds, ASavedTokenizerKnowsHowMuchItsModelReads) {
+  const auto longest = [](const std::string& folder) {
+    return format::read_json(folder + "/tokenizer_config.json")->value("model_max_length", Json());
+  };
+  config_.model.context = 3 * config_.data.sequence_length;
+  saved(config_);
+  EXPECT_EQ(longest(config_.run.out + "/model"), config_.model.context);
+  LOOM_ASSERT_OK(train::export_model(config_.run.out + "/checkpoints/step-00000001", folder_ / "exported"));
+  EXPECT_EQ(longest(folder_ / "exported"), config_.model.context);
+  config_.run.out = folder_ / "unbounded";
+  config_.model.family = "bloom";
+  saved(config_);
+  EXPECT_EQ(longest(config_.run.out + "/model"), Json());
+}
+
 TEST_F(TokenIds, WhatNobodyKnowsStaysAsItIs) {
   const auto words = text::open_tokenizer(fixture("bloom.json"));
   LOOM_ASSERT_OK(words);
