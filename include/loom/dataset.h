@@ -37,7 +37,7 @@ struct DatasetSummary {
   uint64_t train_texts = 0;
   uint64_t validation_texts = 0;
   std::vector<std::string> labels;
-  std::string note;  // a sentence about the labels, or ""
+  std::string note;  // a sentence about the labels, or about fields that were taken as text; or ""
 };
 
 /// Turns text files (UTF-8, not empty) into a dataset in `folder`. "-" is standard input, and a pipe is read

@@ -73,6 +73,20 @@ Result<DatasetSummary> make_examples(const std::vector<text::ExampleFile>& files
   return summary;
 }
 
+/// What a user who expects fields to be read must know of files without labels; "" if no name tells of
+/// fields.
+std::string note_on_fields(const std::vector<std::string>& files) {
+  for (const std::string& path : files) {
+    const std::string extension = std::filesystem::path(path).extension().string();
+    if (extension == ".jsonl" || extension == ".csv")
+      return fmt::format(
+          "{} is taken as it stands, as one plain text: only --labels reads fields, so texts without labels "
+          "must be in files of their own, without {}",
+          path, extension == ".jsonl" ? "JSON" : "columns");
+  }
+  return "";
+}
+
 /// Before anything of the folder is replaced or removed.
 Status check_place(const std::vector<std::string>& files, const std::string& folder) {
   LOOM_TRY(train::expect_place_for(train::Made::dataset, folder));
@@ -115,6 +129,7 @@ Result<DatasetSummary> make_dataset(const std::vector<std::string>& files, const
   made.validation_bytes = summary->validation_bytes;
   made.tokenizer = (*tokenizer)->description();
   made.vocabulary = (*tokenizer)->vocabulary_size();
+  made.note = note_on_fields(files);
   return made;
 }
 

@@ -234,6 +234,20 @@ TEST_F(Api, ADatasetReplacesNoTextAndNoTokenizerOfAModel) {
   EXPECT_TRUE(is_file(folder_ / "vocab.txt"));
 }
 
+/// The braces and keys of a .jsonl would be trained on in silence.
+TEST_F(Api, SaysThatFieldsWithoutLabelsAreTakenAsText) {
+  for (const char* name : {"text.jsonl", "text.csv"}) {
+    std::filesystem::copy_file(folder_ / "text.txt", folder_ / name);
+    const Result<DatasetSummary> made =
+        make_dataset({folder_ / "text.txt", folder_ / name}, folder_ / "fields");
+    LOOM_ASSERT_OK(made);
+    EXPECT_TRUE(made->note.starts_with((folder_ / name) + " is taken as it stands")) << made->note;
+  }
+  const Result<DatasetSummary> plain = make_dataset({folder_ / "text.txt"}, folder_ / "fields");
+  LOOM_ASSERT_OK(plain);
+  EXPECT_EQ(plain->note, "");
+}
+
 TEST_F(Api, EvaluatesEveryWindowOnce) {
   Result<Training> run = Training::create(*config({"run.steps=1"}));
   LOOM_ASSERT_OK(run);
