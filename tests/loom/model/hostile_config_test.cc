@@ -182,6 +182,7 @@ TEST(HostileConfigs, RotationsThatAreNone) {
   EXPECT_TRUE(refused("partial_rotary_factor", 1e30, "partial_rotary_factor is 1e+30, must be above 0"));
   EXPECT_TRUE(refused("partial_rotary_factor", -0.5, "partial_rotary_factor is -0.5"));
   EXPECT_TRUE(refused("partial_rotary_factor", 0, "partial_rotary_factor is 0"));
+  EXPECT_TRUE(refused("partial_rotary_factor", 0.01, "partial_rotary_factor is 0.01, which turns 0 of the"));
   EXPECT_TRUE(refused("rope_theta", 0, "rotary_base is 0, must be positive"));
   EXPECT_TRUE(refused("rope_theta", -10000, "rotary_base is -10000"));
 }

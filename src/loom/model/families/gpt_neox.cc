@@ -85,10 +85,10 @@ Status read_rope(const Json& config, ModelSpec& spec) {
     if (type != "default")
       return fail(Code::unsupported, "rope_type is \"{}\"; only \"default\" is supported", type);
   }
+  const char* const key = nested ? "rope_parameters.partial_rotary_factor" : "rotary_pct";
   if (!(part > 0 && part <= 1))
     return fail(Code::invalid_data,
-                "{} is {}, must be above 0 and at most 1: the part of a head that is turned",
-                nested ? "rope_parameters.partial_rotary_factor" : "rotary_pct", part);
+                "{} is {}, must be above 0 and at most 1: the part of a head that is turned", key, part);
   if (spec.width % spec.heads != 0) return {};  // refused later, by the names of both
   int64_t head_size = spec.attention().head_size;
   ConfigReader keys(config);
@@ -98,7 +98,10 @@ Status read_rope(const Json& config, ModelSpec& spec) {
     return fail(Code::unsupported, "head_dim is {}; only the width over the heads, {}, is supported",
                 head_size, spec.attention().head_size);
   spec.rotary_dims = turned_dims(head_size, part);
-  return {};
+  if (spec.rotary_dims > 0 && spec.rotary_dims % 2 == 0) return {};
+  return fail(Code::unsupported,
+              "{} is {}, which turns {} of the {} elements of a head; must be an even number of them", key,
+              part, spec.rotary_dims, head_size);
 }
 
 Status read(const Json& config, ModelSpec& spec) {
