@@ -188,15 +188,10 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
                 dataset);
   const auto data = text::TokenDataset::open(dataset, text::Split::validation);
   LOOM_TRY(data.status());
-  if ((*data)->vocabulary_size() > vocabulary())
-    return fail(
-        Code::invalid_argument,
-        "the dataset's vocabulary has {} tokens, the model's {}: `loom tokenize --tokenizer {}` makes a "
-        "dataset that fits",
-        (*data)->vocabulary_size(), vocabulary(), inside_->folder);
   const auto tokenizer = text::open_tokenizer(dataset);
   LOOM_TRY(tokenizer.status());
   LOOM_TRY(text::check_tokenizer_of_model(inside_->folder, dataset, **tokenizer));
+  LOOM_TRY(text::check_vocabulary_of_model(inside_->folder, vocabulary(), (*data)->vocabulary_size()));
   const auto source = objective.open(
       {dataset, text::Split::validation, **tokenizer, {result.tokens, result.batch, 0, false}});
   LOOM_TRY(source.status());

@@ -27,6 +27,18 @@ Status check_tokenizer_of_model(const std::string& folder, const std::string& da
       dataset, tokenizer.description(), folder, (*own)->description(), folder);
 }
 
+/// With a tokenizer beside the model, the dataset is of the same one: tokens were added to it alone.
+Status check_vocabulary_of_model(const std::string& folder, int64_t vocabulary, int64_t of_dataset) {
+  if (of_dataset <= vocabulary) return {};
+  return fail(
+      Code::invalid_argument,
+      "the model {} has {} tokens, but the dataset's vocabulary has {}: the model must have a row for "
+      "each token of its tokenizer, which `model.resize_token_embeddings(len(tokenizer))` of "
+      "transformers gives it if tokens were added to that; a dataset of another tokenizer is no use "
+      "to it",
+      folder, vocabulary, of_dataset);
+}
+
 Status check_tokens_of(const std::string& dataset, uint64_t tokens_hash, const Tokenizer& tokenizer) {
   if (tokens_hash == tokenizer.hash()) return {};
   return fail(Code::invalid_data,

@@ -19,6 +19,10 @@ std::string tokenizer_key(const Tokenizer& tokenizer);
 Status check_tokenizer_of_model(const std::string& folder, const std::string& dataset,
                                 const Tokenizer& tokenizer);
 
+/// That the model in `folder`, of `vocabulary` tokens, knows all of a dataset's, where the check above found
+/// nothing. Errors: invalid_argument.
+Status check_vocabulary_of_model(const std::string& folder, int64_t vocabulary, int64_t of_dataset);
+
 /// That the tokens in a dataset's files are of the tokenizer that lies beside them. Errors: invalid_data.
 Status check_tokens_of(const std::string& dataset, uint64_t tokens_hash, const Tokenizer& tokenizer);
 

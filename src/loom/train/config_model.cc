@@ -7,6 +7,7 @@
 #include "model/objectives/objective.h"
 #include "model/same_model.h"
 #include "text/examples.h"
+#include "text/same_tokenizer.h"
 #include "train/config.h"
 #include "train/folders.h"
 
@@ -108,12 +109,7 @@ Result<model::ModelSpec> spec_of_from(const Config& config, model::Task task, in
   LOOM_TRY(spec.status().in(config.model.from));
   if (spec->objective().predicts_classes && padding >= 0)
     LOOM_TRY(take_padding(padding, config.model.from, *spec));
-  if (spec->vocabulary < dataset_vocabulary)
-    return fail(
-        Code::invalid_argument,
-        "the model {0} has {1} tokens, but the dataset's vocabulary has {2}: `loom tokenize --tokenizer {0}` "
-        "makes a dataset that fits",
-        config.model.from, spec->vocabulary, dataset_vocabulary);
+  LOOM_TRY(text::check_vocabulary_of_model(config.model.from, spec->vocabulary, dataset_vocabulary));
   LOOM_TRY(check_given(config.model, *spec));
   if (config.model.dropout) set_dropout(*config.model.dropout, *spec);
   LOOM_TRY(spec->check());

@@ -279,6 +279,20 @@ TEST_F(Beginnings, AModelWithoutATokenizerAndWithMoreTokensThanTheDataIsNoted) {
   EXPECT_NE(notes()[0].find("has a vocabulary of 300 tokens and no tokenizer beside it"), std::string::npos);
 }
 
+/// The advice to tokenize with the model's own tokenizer led in a circle.
+TEST_F(Beginnings, AModelWithFewerTokensThanItsTokenizerIsToldHowToGrow) {
+  run_on(1, config_, [](train::Trainer& trainer) { LOOM_ASSERT_OK(trainer.save_model()); });
+  config_.model = {};
+  config_.model.from = config_.run.out + "/model";
+  format::Json config = format::read_config(config_.model.from).take();
+  config["vocab_size"] = 200;
+  LOOM_ASSERT_OK(format::write_config(config_.model.from, config));
+  EXPECT_TRUE(
+      fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument,
+                 "has 200 tokens, but the dataset's vocabulary has 257: the model must have a row for "
+                 "each token of its tokenizer, which `model.resize_token_embeddings"));
+}
+
 TEST_F(Beginnings, MomentsThatBeginAgainAreNotTakenForOldOnes) {
   config_.optimizer.beta2 = 0.999;
   config_.optimizer.weight_decay = 0;
