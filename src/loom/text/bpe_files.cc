@@ -217,7 +217,7 @@ Result<BpeModel> model_of(const SortedJson& json, const FilesBeside& beside) {
     return fail(Code::invalid_data, "it has no object \"model\": no tokenizer.json");
   }
   if (model_json->value("type", SortedJson("BPE")) != "BPE") {
-    return fail(Code::unsupported, "the model is {}, must be BPE", quote((*model_json)["type"]));
+    return fail(Code::unsupported, "the model is {}, must be BPE or WordPiece", quote((*model_json)["type"]));
   }
   LOOM_TRY(check_unset(*model_json,
                        {"continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"},

@@ -160,8 +160,8 @@ Result<std::shared_ptr<const BpeTokenizer>> changed(const std::string& pointer, 
 }
 
 TEST(BpeFiles, SettingsThatLoomDoesNotHaveAreRefused) {
-  EXPECT_TRUE(fails_with(changed("/model/type", "WordPiece"), Code::unsupported,
-                         "the model is \"WordPiece\", must be BPE"));
+  EXPECT_TRUE(fails_with(changed("/model/type", "Unigram"), Code::unsupported,
+                         "the model is \"Unigram\", must be BPE or WordPiece"));
   EXPECT_TRUE(
       fails_with(changed("/model/byte_fallback", true), Code::unsupported, "\"byte_fallback\": true"));
   EXPECT_TRUE(fails_with(changed("/model/ignore_merges", true), Code::unsupported, "\"ignore_merges\""));
