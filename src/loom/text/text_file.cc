@@ -7,12 +7,16 @@
 #include <cerrno>
 
 #include "base/fd.h"
+#include "base/file.h"
 #include "text/utf8.h"
 
 namespace loom::text {
 namespace {
 
 constexpr std::string_view kMark = "\xef\xbb\xbf";
+/// A process has so many mappings (vm.max_map_count, 65530), and may be given more files. Smaller ones are
+/// read.
+constexpr off_t kLeastMapped = 64 << 10;
 
 Result<std::string> read_to_end(int fd, const std::string& name) {
   constexpr size_t kAtOnce = size_t{1} << 20;
@@ -67,6 +71,10 @@ Result<TextFile> TextFile::open(const std::string& path) {
   // Of the devices only a terminal ends.
   if (standard || S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode) || ::isatty(fd.get()) == 1) {
     Result<std::string> content = read_to_end(fd.get(), file.name());
+    LOOM_TRY(content.status());
+    file.read_ = content.take();
+  } else if (S_ISREG(info.st_mode) && info.st_size > 0 && info.st_size < kLeastMapped) {
+    Result<std::string> content = read_file(path, static_cast<uint64_t>(info.st_size));
     LOOM_TRY(content.status());
     file.read_ = content.take();
   } else {

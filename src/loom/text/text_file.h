@@ -1,4 +1,5 @@
-// TextFile: a text that users bring, whole: a file, which is mapped, or a pipe, which is read to its end.
+// TextFile: a text that users bring, whole: a large file, which is mapped, or a small one or a pipe, which is
+// read to its end.
 //
 // Thread safety: reading is safe from any thread.
 #pragma once

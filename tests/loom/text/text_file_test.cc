@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/fd.h"
+#include "base/file.h"
 #include "format/json_file.h"
 #include "support.h"
 #include "text/byte_tokenizer.h"
@@ -37,6 +38,22 @@ TEST(TextFile, AByteOrderMarkIsNoText) {
   put_file(folder / "a", std::string_view("\xfe\xff\0o", 4));
   EXPECT_TRUE(fails_with(TextFile::open(folder / "a"), Code::invalid_data,
                          "byte order mark of UTF-16, must be UTF-8: `iconv"));
+}
+
+/// A text a file is common, and a process may map 65530 files only.
+TEST(TextFile, SmallFilesTakeNoMappings) {
+  const TemporaryFolder folder;
+  const std::string small = folder / "small", large = folder / "large", text(100000, 'x');
+  put_file(small, text.substr(0, 50000));
+  put_file(large, text);
+  const auto read = TextFile::open(small), mapped = TextFile::open(large);
+  LOOM_ASSERT_OK(read);
+  LOOM_ASSERT_OK(mapped);
+  const std::string maps = read_file("/proc/self/maps").take();
+  EXPECT_EQ(maps.find(small), std::string::npos);
+  EXPECT_NE(maps.find(large), std::string::npos);
+  EXPECT_EQ(read->text(), text.substr(0, 50000));
+  EXPECT_EQ(mapped->text(), text);
 }
 
 TEST(TextFile, JsonMayHaveAByteOrderMarkOfItsOwnEncodingAlone) {
