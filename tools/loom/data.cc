@@ -92,8 +92,12 @@ Status tokenize(const TokenizeOptions& options) {
 Status export_model(const ExportOptions& options) {
   const Result<train::Exported> made = train::export_model(options.checkpoint, options.out);
   LOOM_TRY(made.status());
-  fmt::print("{}: the model after step {}, {} parameters, {} tokenizer\n", options.out, made->step,
-             made->parameters, made->tokenizer ? "with its" : "without a");
+  fmt::print("{}: the model after step {}, {} parameters, {}\n", options.out, made->step, made->parameters,
+             made->tokenizer
+                 ? "with its tokenizer"
+                 : fmt::format("without a tokenizer: {}, the folder of the run's dataset, does not have the "
+                               "one that the run used, seen from here",
+                               made->dataset));
   return {};
 }
 

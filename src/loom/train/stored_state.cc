@@ -19,25 +19,33 @@ Result<format::Json> object_of(const format::Json& manifest, const char* key) {
   return manifest[key];
 }
 
-/// Puts the tokenizer of the run's dataset into `folder`, if the dataset is still in its place. Otherwise
-/// `folder` keeps a tokenizer that is the run's, and loses another one. Returns what is there then, or
-/// nullptr.
-Result<std::shared_ptr<const text::Tokenizer>> put_tokenizer(const format::Json& manifest,
-                                                             const std::string& folder) {
+/// The folder of the run's dataset, as its config names it.
+Result<std::string> dataset_of(const format::Json& manifest) {
   const Result<format::Json> section = object_of(manifest, "config");
   LOOM_TRY(section.status());
   const Result<Config> config = stored_config(*section);
   LOOM_TRY(config.status());
+  return config->data.folder;
+}
+
+/// Puts the tokenizer of the run into `folder`: that of `dataset`, or of the run's model, which lies beside
+/// its checkpoints. Without either `folder` keeps one that is the run's, and loses another one. Returns what
+/// is there then, or nullptr.
+Result<std::shared_ptr<const text::Tokenizer>> put_tokenizer(const format::Json& manifest,
+                                                             const std::string& dataset,
+                                                             const std::string& checkpoint,
+                                                             const std::string& folder) {
   const auto is_of_run = [&](const text::Tokenizer& tokenizer) {
     return !manifest.contains("tokenizer") || manifest["tokenizer"] == text::tokenizer_key(tokenizer);
   };
-  auto tokenizer = text::open_tokenizer(config->data.folder);
-  if (tokenizer.status().code() != Code::not_found) LOOM_TRY(tokenizer.status());
-  if (tokenizer.ok() && is_of_run(**tokenizer)) {
+  for (const std::string& from : {dataset, join_path(checkpoint, "../../model")}) {
+    const auto tokenizer = text::open_tokenizer(from);
+    if (tokenizer.status().code() != Code::not_found) LOOM_TRY(tokenizer.status());
+    if (!tokenizer.ok() || !is_of_run(**tokenizer)) continue;
     LOOM_TRY(text::replace_tokenizer(**tokenizer, folder));
     return tokenizer;
   }
-  tokenizer = text::open_tokenizer(folder);
+  const auto tokenizer = text::open_tokenizer(folder);
   if (tokenizer.ok() && manifest.contains("tokenizer") && is_of_run(**tokenizer)) return tokenizer;
   LOOM_TRY(text::remove_tokenizer(folder));
   return std::shared_ptr<const text::Tokenizer>();
@@ -77,7 +85,9 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
   LOOM_TRY(step.status().in(checkpoint));
   const std::vector<model::Unit> units = model::units_of(*spec);
   LOOM_TRY(make_folders(folder));
-  const auto tokenizer = put_tokenizer(state->manifest, folder);
+  const Result<std::string> dataset = dataset_of(state->manifest);
+  LOOM_TRY(dataset.status().in(checkpoint));
+  const auto tokenizer = put_tokenizer(state->manifest, *dataset, checkpoint, folder);
   LOOM_TRY(tokenizer.status().in(checkpoint));
   LOOM_TRY(set_longest_text(*spec, folder));
   // Checkpoints of earlier versions have no ids.
@@ -93,7 +103,7 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
     }));
   }
   LOOM_TRY(writer->finish());
-  return Exported{*step, model::parameter_count(units), *tokenizer != nullptr};
+  return Exported{*step, model::parameter_count(units), *tokenizer != nullptr, *dataset};
 }
 
 }  // namespace loom::train

@@ -81,6 +81,20 @@ TEST_F(Folders, NothingReplacesWhatIsSomethingElse) {
       fails_with(train::export_model(checkpoint_, run_), Code::invalid_argument, "name another folder"));
 }
 
+/// The config's data.folder may be relative, and another folder from there.
+TEST_F(Folders, AnExportWithoutTheDatasetHasTheTokenizerOfTheRunsModel) {
+  std::filesystem::rename(config_.data.folder, folder_ / "elsewhere");
+  const Result<train::Exported> exported = train::export_model(checkpoint_, folder_ / "exported");
+  LOOM_ASSERT_OK(exported);
+  EXPECT_TRUE(exported->tokenizer);
+  LOOM_ASSERT_OK(text::open_tokenizer(folder_ / "exported"));
+  std::filesystem::remove_all(model_);
+  const Result<train::Exported> bare = train::export_model(checkpoint_ + "/", folder_ / "bare");
+  LOOM_ASSERT_OK(bare);
+  EXPECT_FALSE(bare->tokenizer);
+  EXPECT_EQ(bare->dataset, config_.data.folder);
+}
+
 TEST_F(Folders, ARunGoesOnInTheFolderOfItsDataset) {
   config_.run.out = config_.data.folder;
   config_.run.steps = 1;
