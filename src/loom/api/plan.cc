@@ -42,7 +42,7 @@ Result<model::ModelSpec> model_of(const train::Config& config, int64_t vocabular
 /// Threads of a rank, as training would take them if this machine were one of the cluster's nodes.
 int threads_of(const Cluster& cluster, const train::Config& config) {
   const int sharing = std::min(cluster.ranks, cluster.ranks_per_node);
-  return train::threads_of(config, {sharing, sharing});
+  return train::threads_of(config, {sharing, sharing, sharing});
 }
 
 /// What offloading asks of the tier. All 0 where nothing is offloaded.

@@ -7,7 +7,8 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <thread>
+
+#include "base/allowed_cpus.h"
 
 namespace loom {
 namespace {
@@ -78,7 +79,7 @@ GroupLimit cpu_limit(const GroupFiles& files) {
 }
 
 int available_cpus() {
-  const auto cpus = static_cast<double>(std::max(std::thread::hardware_concurrency(), 1u));
+  const double cpus = allowed_cpus().count;
   const GroupLimit limit = cpu_limit();
   return std::max(1, static_cast<int>(limit.limited ? std::min(cpus, limit.amount) : cpus));
 }

@@ -356,7 +356,7 @@ const std::vector<KeyDoc>& key_docs() {
        "threads",
        {{0, 4096}},
        "",
-       "the machine's CPUs divided by its ranks",
+       "the CPUs that the rank may run on, divided by the ranks that share them",
        "The computing threads of a rank."},
 
       {"optimizer.learning_rate", "number", "", {{0, 1e6}}, "", "", "The learning rate after the warmup."},

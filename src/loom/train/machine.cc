@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <set>
 #include <thread>
 
 #ifdef __GLIBC__
@@ -286,12 +287,24 @@ Result<double> measured_tier_bandwidth(const std::string& folder, int64_t bytes)
 
 namespace {
 
-/// The cores of this rank's machine, or of its control group, and who shares them.
+/// The cores that the ranks of this rank's machine may run on, or that its control group has, and who shares
+/// them.
 Result<program::SharedCores> find_shared_cores(const engine::Groups& groups, int threads) {
-  const Result<std::vector<uint64_t>> machines = groups.gather(machine_id());
-  LOOM_TRY(machines.status());
-  const auto ranks = static_cast<int>(std::count(machines->begin(), machines->end(), machine_id()));
-  program::SharedCores shared{ranks, static_cast<double>(std::thread::hardware_concurrency()), threads};
+  struct Rank {
+    uint64_t machine, set;
+    int64_t cpus;
+  };
+  const AllowedCpus allowed = allowed_cpus();
+  const Result<std::vector<Rank>> all = groups.gather(Rank{machine_id(), allowed.set, allowed.count});
+  LOOM_TRY(all.status());
+  program::SharedCores shared{0, 0, threads};
+  std::set<uint64_t> counted;
+  for (const Rank& rank : *all) {
+    if (rank.machine != machine_id()) continue;
+    ++shared.ranks;
+    if (counted.insert(rank.set).second) shared.cores += static_cast<double>(rank.cpus);
+  }
+  shared.cores = std::min(shared.cores, static_cast<double>(std::thread::hardware_concurrency()));
   if (const GroupLimit quota = cpu_limit(); quota.limited)
     shared.cores = std::min(shared.cores, quota.amount);
   return shared;

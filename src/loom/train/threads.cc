@@ -39,22 +39,28 @@ Result<int> local_rank(weftComm_t comm, uint64_t machine) {
   return static_cast<int>(std::count(machines->begin(), machines->begin() + rank, machine));
 }
 
-Result<Sharers> find_sharers(weftComm_t comm, const GroupLimit& quota) {
+Result<Sharers> find_sharers(weftComm_t comm, const GroupLimit& quota, const AllowedCpus& cpus) {
   const Result<int> of_machine = ranks_of_machine(comm);
   LOOM_TRY(of_machine.status());
-  // A group's number tells it apart from others of its machine only.
-  Hash64 hash;
-  hash.add(machine_id());
-  hash.add(quota.limited ? quota.group : 0);
-  const Result<int> of_quota = ranks_of_machine(comm, hash.value());
+  // A group's number, and a set of CPUs, tell it apart from others of its machine only.
+  const auto ranks_with = [&](uint64_t of_this_machine) {
+    Hash64 hash;
+    hash.add(machine_id());
+    hash.add(of_this_machine);
+    return ranks_of_machine(comm, hash.value());
+  };
+  const Result<int> of_quota = ranks_with(quota.limited ? quota.group : 0);
   LOOM_TRY(of_quota.status());
-  return Sharers{*of_machine, *of_quota};
+  const Result<int> of_cpus = ranks_with(cpus.set);
+  LOOM_TRY(of_cpus.status());
+  return Sharers{*of_machine, *of_quota, *of_cpus};
 }
 
-int threads_of(const Config& config, const Sharers& sharers, const GroupLimit& quota) {
+int threads_of(const Config& config, const Sharers& sharers, const GroupLimit& quota,
+               const AllowedCpus& cpus) {
   if (config.parallel.threads > 0) return static_cast<int>(config.parallel.threads);
-  const double cpus = std::thread::hardware_concurrency();
-  double share = cpus / std::max(1, sharers.of_machine);
+  const double all = std::thread::hardware_concurrency(), allowed = cpus.count;
+  double share = std::min(all / std::max(1, sharers.of_machine), allowed / std::max(1, sharers.of_cpus));
   if (quota.limited) share = std::min(share, quota.amount / std::max(1, sharers.of_quota));
   return std::max(1, static_cast<int>(share));
 }

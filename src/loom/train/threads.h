@@ -6,6 +6,7 @@
 
 #include <weft/weft.h>
 
+#include "base/allowed_cpus.h"
 #include "base/control_group.h"
 #include "base/machine_id.h"
 #include "base/status.h"
@@ -23,12 +24,16 @@ Result<int> local_rank(weftComm_t comm, uint64_t machine = machine_id());
 struct Sharers {
   int of_machine = 1;
   int of_quota = 1;  // that have the control group's CPU time in common with it, where that is limited
+  int of_cpus = 1;   // that may run on the same CPUs
 };
 /// A collective; nullptr is one rank. Errors: communication_error.
-Result<Sharers> find_sharers(weftComm_t comm, const GroupLimit& quota = cpu_limit());
+Result<Sharers> find_sharers(weftComm_t comm, const GroupLimit& quota = cpu_limit(),
+                             const AllowedCpus& cpus = allowed_cpus());
 
-/// What the config says; or the machine's CPUs over its ranks, and no more than the control group's time is
-/// enough for, shared as well, a part of a CPU left out; at least 1.
-int threads_of(const Config& config, const Sharers& sharers, const GroupLimit& quota = cpu_limit());
+/// What the config says; or the CPUs that this rank may run on over the ranks that share them. No more than
+/// the machine's CPUs over its ranks, and than the control group's time is enough for, shared as well, a part
+/// of a CPU left out; at least 1.
+int threads_of(const Config& config, const Sharers& sharers, const GroupLimit& quota = cpu_limit(),
+               const AllowedCpus& cpus = allowed_cpus());
 
 }  // namespace loom::train

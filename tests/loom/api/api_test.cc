@@ -349,7 +349,7 @@ TEST_F(Api, PlansWithTheThreadsThatTrainingTakes) {
     cluster.ranks_per_node = per_node;
     const Result<Plan> made = plan(*told, cluster);
     LOOM_ASSERT_OK(made);
-    EXPECT_EQ(made->threads, train::threads_of(told->values(), {per_node, per_node})) << key;
+    EXPECT_EQ(made->threads, train::threads_of(told->values(), {per_node, per_node, per_node})) << key;
     cluster.flops = 1e10;
     EXPECT_EQ(plan(*told, cluster)->threads, 0) << "nothing was measured";
   }

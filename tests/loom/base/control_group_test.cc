@@ -2,8 +2,11 @@
 // read has none.
 #include "base/control_group.h"
 
+#include <sched.h>
+
 #include <thread>
 
+#include "base/allowed_cpus.h"
 #include "base/process_memory.h"
 #include "support.h"
 
@@ -85,6 +88,21 @@ TEST(ControlGroupHere, LeavesSomeMemoryAndACpu) {
   EXPECT_LE(machine_bytes(), installed_bytes());
   EXPECT_GE(available_cpus(), 1);
   EXPECT_LE(available_cpus(), static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u)));
+}
+
+/// A thread that is bound to one CPU has one, however many the machine has.
+TEST(ControlGroupHere, CpusAreThoseThatTheThreadMayRunOn) {
+  const AllowedCpus before = allowed_cpus();
+  std::thread([&] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(static_cast<size_t>(::sched_getcpu()), &set);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof set, &set), 0);
+    EXPECT_EQ(allowed_cpus().count, 1);
+    EXPECT_EQ(available_cpus(), 1);
+    EXPECT_EQ(allowed_cpus().set == before.set, before.count == 1);
+  }).join();
+  EXPECT_EQ(allowed_cpus().set, before.set);
 }
 
 }  // namespace

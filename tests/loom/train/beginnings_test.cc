@@ -64,8 +64,8 @@ TEST_F(Beginnings, ThreadsAreTheMachinesOverItsOwnRanks) {
   EXPECT_EQ(*train::ranks_of_machine(nullptr), 1);
   train::Config config;
   const int cpus = train::threads_of(config, {}, {});
-  EXPECT_EQ(train::threads_of(config, {cpus, 1}, {}), 1);
-  EXPECT_EQ(train::threads_of(config, {cpus + 1, 1}, {}), 1);
+  EXPECT_EQ(train::threads_of(config, {cpus, 1, cpus}, {}), 1);
+  EXPECT_EQ(train::threads_of(config, {cpus + 1, 1, cpus + 1}, {}), 1);
   config.parallel.threads = 5;
   EXPECT_EQ(train::threads_of(config, {4, 1}, {}), 5);
 }
@@ -88,6 +88,26 @@ TEST_F(Beginnings, ThreadsAreThoseThatTheControlGroupHasTimeFor) {
     LOOM_ASSERT_OK(sharers);
     EXPECT_EQ(sharers->of_machine, 4);
     EXPECT_EQ(sharers->of_quota, 2);
+  });
+}
+
+/// Slurm, `docker --cpuset-cpus` and Open MPI bind ranks to some of the CPUs; threads of more would take
+/// turns.
+TEST_F(Beginnings, ThreadsAreThoseThatTheRankMayRunOn) {
+  train::Config config;
+  const int cpus = train::threads_of(config, {}, {}, {1 << 20, 1});
+  EXPECT_EQ(train::threads_of(config, {}, {}, {1, 1}), 1);
+  EXPECT_EQ(train::threads_of(config, {1, 1, 2 * cpus}, {}, {2 * cpus, 1}), 1);
+  EXPECT_EQ(train::threads_of(config, {1, 1, 2}, {}, {2 * cpus, 1}), cpus);
+  // Two sockets of two ranks each.
+  on_ranks(4, 1, [&](weftComm_t world) {
+    int rank = 0;
+    ASSERT_EQ(weftCommUserRank(world, &rank), weftSuccess);
+    const Result<train::Sharers> sharers =
+        train::find_sharers(world, {}, {8, rank < 2 ? uint64_t{11} : uint64_t{12}});
+    LOOM_ASSERT_OK(sharers);
+    EXPECT_EQ(sharers->of_machine, 4);
+    EXPECT_EQ(sharers->of_cpus, 2);
   });
 }
 
