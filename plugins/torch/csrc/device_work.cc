@@ -103,7 +103,7 @@ bool DeviceWork::wait(std::chrono::milliseconds timeout) {
   if (auto failed = comm_->failure()) std::rethrow_exception(failed);
   synchronize();
   if (timeout.count() <= 0) return true;
-  const auto until = std::chrono::steady_clock::now() + timeout;
+  const auto until = from_now(timeout);
   while (!in_flight_->end().query()) {
     if (std::chrono::steady_clock::now() >= until)
       std::rethrow_exception(backend_error(not_complete(title_, sequence_number_, rank_, timeout)));

@@ -24,9 +24,18 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
+// A timeout of a group, unless it is none. torch makes timedelta.max a negative number.
+std::chrono::milliseconds checked(std::chrono::milliseconds timeout) {
+  if (timeout.count() > 0) return timeout;
+  C10_THROW_ERROR(
+      ValueError,
+      c10::str("The timeout of a group is ", timeout.count(),
+               " ms; it must be longer than 0, and shorter than 292,000 years, where torch's end."));
+}
+
 c10::intrusive_ptr<c10d::Backend::Options> make_options(std::chrono::milliseconds timeout, std::string name,
                                                         std::vector<uint64_t> global_ranks) {
-  auto options = c10::make_intrusive<WeftOptions>(timeout);
+  auto options = c10::make_intrusive<WeftOptions>(checked(timeout));
   options->group_name = std::move(name);
   options->global_ranks_in_group = std::move(global_ranks);
   return options;
@@ -118,9 +127,8 @@ void WeftBackend::eagerConnectSingleDevice(at::Device device) {
 
 void WeftBackend::setTimeout(std::chrono::milliseconds timeout) {
   check_open();
-  if (weftCommSetTimeout(comm_, timeout.count() / 1000.0) != weftSuccess) {
-    C10_THROW_ERROR(ValueError, c10::str("The timeout of a group is ", timeout.count(),
-                                         " ms; it must be longer than 0."));
+  if (weftCommSetTimeout(comm_, checked(timeout).count() / 1000.0) != weftSuccess) {
+    std::rethrow_exception(backend_error(weftGetLastError(comm_)));
   }
   if (device_) device_->set_timeout(timeout);
   timeout_ms_ = timeout.count();
@@ -196,7 +204,7 @@ c10::intrusive_ptr<c10d::Backend> WeftBackend::split(const c10::intrusive_ptr<c1
   // torch's own name of the group, and with it its store, depends on how many groups a rank is in.
   group.name = lender_->numbered(group.name);
   group.store = c10::make_intrusive<c10d::PrefixStore>(group.name, group_.store->clone());
-  const auto timeout = options ? options->timeout : std::chrono::milliseconds(timeout_ms_);
+  const auto timeout = checked(options ? options->timeout : std::chrono::milliseconds(timeout_ms_));
   weftComm_t comm = make_communicator(group, timeout, WEFT_DEVICE_HOST, &closed_);
   auto child_options = make_options(timeout, group.name, std::move(global_ranks));
   auto type = device_ ? std::make_optional(device_->type()) : std::nullopt;
@@ -216,12 +224,12 @@ c10::intrusive_ptr<c10d::Backend> WeftBackend::shrink(const std::vector<int64_t>
     out.push_back(static_cast<int>(rank));
     name += "_" + std::to_string(rank);
   }
-  const auto timeout = options ? options->timeout : std::chrono::milliseconds(timeout_ms_);
+  const auto timeout = checked(options ? options->timeout : std::chrono::milliseconds(timeout_ms_));
   weftConfig_t config = WEFT_CONFIG_INITIALIZER;
   const std::string short_name = "group " + name.substr(0, 24);
   config.commName = short_name.c_str();
   config.blocking = 1;
-  if (timeout.count() > 0) config.timeoutSeconds = timeout.count() / 1000.0;
+  config.timeoutSeconds = timeout.count() / 1000.0;
   auto shrunk = [&](weftComm_t from) {
     weftComm_t child = nullptr;
     if (weftCommShrink(from, out.data(), static_cast<int>(out.size()), &child, &config, flags) != weftSuccess)

@@ -107,7 +107,7 @@ weftComm_t make_communicator(const Membership& group, std::chrono::milliseconds 
   config.commName = name.c_str();
   config.device = device;
   config.blocking = 1;
-  if (timeout.count() > 0) config.timeoutSeconds = timeout.count() / 1000.0;
+  config.timeoutSeconds = timeout.count() / 1000.0;
   if (group.lender) {
     if (weftComm_t borrowed = group.lender->make(group.ranks, group.name, config)) return borrowed;
   }
@@ -127,7 +127,7 @@ void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wai
   // A timeout of 0 is one, too: ranks that are not there yet are missing.
   const auto timeout =
       options.timeout.count() >= 0 ? options.timeout : std::chrono::milliseconds(timeout_ms_);
-  const auto end = Clock::now() + timeout;
+  const auto end = from_now(timeout);
   const std::string prefix = "weft/monitored/" + std::to_string(monitored_barriers_++) + "/";
   StoreClient store(group_.store, group_.name, std::chrono::milliseconds(timeout_ms_),
                     {&closed_, c10::str("rank ", rank_, " waited in monitored_barrier")});

@@ -50,7 +50,7 @@ std::invoke_result_t<Ask, c10d::Store&> StoreClient::answer_to(Ask ask) const {
   std::packaged_task<Answer()> task([store = store_, ask = std::move(ask)] { return ask(*store); });
   std::future<Answer> answer = task.get_future();
   std::thread(std::move(task)).detach();
-  const auto end = Clock::now() + patience_;
+  const auto end = from_now(patience_);
   while (answer.wait_for(kLook) != std::future_status::ready) {
     interruption_.check();
     if (Clock::now() < end) continue;
@@ -87,7 +87,7 @@ void StoreClient::delete_key(const std::string& key) {
 
 bool StoreClient::await_key(const std::string& key, std::chrono::milliseconds timeout) {
   // A wait in the store would hold its connection, and torch logs the end of each that was in vain.
-  const auto end = Clock::now() + timeout;
+  const auto end = from_now(timeout);
   for (Clock::duration pause = std::chrono::milliseconds(1);;
        pause = std::min<Clock::duration>(2 * pause, kLook)) {
     if (answer_to([=](c10d::Store& store) { return store.check({key}); })) return true;

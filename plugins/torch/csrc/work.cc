@@ -22,6 +22,11 @@ std::string failure_sentence(weftComm_t comm, weftResult_t result) {
   return result == weftTimeout ? text + "; the timeout of the group or of the call is over" : text;
 }
 
+std::chrono::steady_clock::time_point from_now(std::chrono::milliseconds wait) {
+  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(100 * 365 * 24);
+  return std::chrono::steady_clock::now() + std::clamp(wait, std::chrono::milliseconds(0), kLongest);
+}
+
 std::string not_complete(const char* title, uint64_t number, int rank, std::chrono::milliseconds waited) {
   return c10::str(title, " number ", number, " of rank ", rank, " was not complete after ", waited.count(),
                   " ms; it goes on, so its tensors may still change. A longer timeout would wait for it.");
@@ -51,7 +56,7 @@ bool WeftWork::is_complete_after(double seconds) {
 bool WeftWork::isCompleted() { return is_complete_after(0); }
 
 bool WeftWork::wait(std::chrono::milliseconds timeout) {
-  const auto end = std::chrono::steady_clock::now() + timeout;
+  const auto end = from_now(timeout);
   if (!Work::isCompleted()) {
     if (auto drive = driver().drive) drive(timeout.count() > 0 ? timeout.count() / 1000.0 : INFINITY);
   }

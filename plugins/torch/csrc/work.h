@@ -25,6 +25,8 @@ std::exception_ptr backend_error(const std::string& sentence);
 std::string failure_sentence(weftComm_t comm, weftResult_t result);
 inline constexpr const char* kAborted =
     "This process group was aborted on this rank while the operation was running.";
+// The time when a wait that begins now is over. A clock ends after 292 years, torch's timeouts do not.
+std::chrono::steady_clock::time_point from_now(std::chrono::milliseconds wait);
 // A wait is over before the operation is.
 std::string not_complete(const char* title, uint64_t number, int rank, std::chrono::milliseconds waited);
 

@@ -343,6 +343,28 @@ def test_a_late_rank_is_named_at_the_timeout(kind, asynchronous):
         ranks.close()
 
 
+def rank_odd_timeouts():
+    work = dist.irecv(torch.zeros(1), 1) if dist.get_rank() == 0 else None
+    if work is None:
+        store().wait(["waits"])
+        dist.send(torch.ones(1), 0)
+    else:
+        threading.Timer(0.2, store().set, ["waits", ""]).start()
+        work.wait(datetime.timedelta(days=400_000))
+    for timeout in (datetime.timedelta(0), datetime.timedelta(seconds=-1), datetime.timedelta.max):
+        raises(ValueError, ["timeout of a group is", "longer than 0"], dist.new_group, timeout=timeout)
+    dist.all_reduce(torch.ones(1))
+
+
+def test_a_timeout_may_be_longer_than_a_clock_but_not_negative():
+    """torch hands timedelta.max on as a negative number. Milliseconds of 400,000 days are too many nanoseconds."""
+    ranks = Ranks(2, timeout=datetime.timedelta(days=400_000).total_seconds())
+    try:
+        ranks.call(rank_odd_timeouts)
+    finally:
+        ranks.close()
+
+
 def interrupted_while(store, key):
     """The notes of the exception that SIGINT raises in the constructor of rank 0 of 2, once `key` is in the store."""
     def interrupt():
