@@ -82,24 +82,31 @@ uint64_t AsyncQueue::push(Completion completion, bool watched) {
   return position;
 }
 
-void AsyncQueue::watch() {
+bool AsyncQueue::watch() {
   std::lock_guard<std::mutex> lock(mutex_);
-  watch_last();
+  return watch_last();
 }
 
 void AsyncQueue::watch_after(uint64_t position, double seconds) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (!unwatched_ || unwatched_->position != position) return watch_last();
+    if (!unwatched_ || unwatched_->position != position) return;
   }
   drive(position, seconds);
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (unwatched_ && unwatched_->position == position && !watch_last()) throw_unwatched();
 }
 
-void AsyncQueue::watch_last() {
-  if (!unwatched_) return;
-  weftStreamNotify(stream_, on_end, new std::shared_ptr<Item>(std::move(unwatched_)));
+bool AsyncQueue::watch_last() {
+  if (!unwatched_) return true;
+  auto item = std::make_unique<std::shared_ptr<Item>>(unwatched_);
+  if (weftStreamNotify(stream_, on_end, item.get()) != weftSuccess) return false;
+  item.release();  // on_end() deletes it
   unwatched_ = nullptr;
+  return true;
 }
+
+void throw_unwatched() { std::rethrow_exception(backend_error(weftGetLastError(nullptr))); }
 
 std::shared_ptr<AsyncQueue::Item> AsyncQueue::complete_first(std::unique_lock<std::mutex>& lock,
                                                              std::exception_ptr error) {

@@ -50,9 +50,11 @@ class AsyncQueue : public std::enable_shared_from_this<AsyncQueue> {
   // Calls complete(), then callbacks(), when everything that is on the stream now is complete; if not
   // `watched`, not before watch() or drive(). Returns the operations' position.
   uint64_t push(Completion completion, bool watched);
-  // Everything that was pushed completes by itself from here on.
-  void watch();
-  // The same, but first drives an operation that is not watched, for `seconds` at most.
+  // Everything that was pushed completes by itself from here on. False if no thread can be started for that;
+  // weftGetLastError(nullptr) says so.
+  bool watch();
+  // The same, but first drives an operation that is not watched, for `seconds` at most. Throws
+  // DistBackendError if no thread can be started.
   void watch_after(uint64_t position, double seconds);
   // Drives the stream up to a position that push() returned, for `seconds` at most, and completes what has
   // ended. It leaves items if not all has succeeded, or if another thread is completing one of them. Weft
@@ -71,8 +73,8 @@ class AsyncQueue : public std::enable_shared_from_this<AsyncQueue> {
   static void on_end(weftResult_t result, void* item);
   // Holding the lock, which is given up meanwhile: completes the first item, and returns it.
   std::shared_ptr<Item> complete_first(std::unique_lock<std::mutex>& lock, std::exception_ptr error);
-  // Holding the lock.
-  void watch_last();
+  // Holding the lock. Returns what watch() returns.
+  bool watch_last();
 
   const std::function<std::string(weftResult_t)> sentence_;
   const std::function<bool()> healthy_;
@@ -84,6 +86,9 @@ class AsyncQueue : public std::enable_shared_from_this<AsyncQueue> {
   int driving_ = 0;                          // threads inside drive()
   bool closed_ = false;
 };
+
+// Throws why watch() was false, in the same thread.
+[[noreturn]] void throw_unwatched();
 
 }  // namespace weft_torch
 

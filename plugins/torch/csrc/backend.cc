@@ -224,14 +224,16 @@ void WeftBackend::issue(std::vector<Started> started, const c10::intrusive_ptr<W
   std::lock_guard<std::mutex> lock(issue_mutex_);
   check_open();
   weftResult_t result = weftSuccess;
+  // Before the group, since a group that an exception leaves is sent.
+  for (Started& one : started) {
+    if (!queue(one.operation.queue)->watch()) throw_unwatched();
+  }
   {
     std::optional<CallGroup> group;
     if (started.size() > 1) group.emplace();
     for (Started& one : started) {
       const CallTimeout timeout(one.operation.timeout);
-      const auto& its = queue(one.operation.queue);
-      its->watch();
-      result = one.operation.start(one.operation.comm, its->stream());
+      result = one.operation.start(one.operation.comm, queue(one.operation.queue)->stream());
       if (result != weftSuccess) break;
     }
     weftResult_t ended = group ? group->end() : weftSuccess;

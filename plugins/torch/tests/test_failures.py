@@ -4,6 +4,7 @@ import datetime
 import multiprocessing
 import os
 import re
+import resource
 import signal
 import sys
 import threading
@@ -361,6 +362,35 @@ def test_a_timeout_may_be_longer_than_a_clock_but_not_negative():
     ranks = Ranks(2, timeout=datetime.timedelta(days=400_000).total_seconds())
     try:
         ranks.call(rank_odd_timeouts)
+    finally:
+        ranks.close()
+
+
+def rank_has_no_thread():
+    """The limit leaves no room for a thread's stack. The thread of callbacks begins with the first of them."""
+    if dist.get_rank() == 1:
+        store().wait(["refused"])
+        dist.send(torch.ones(3), 0)
+        return
+    tensor = torch.zeros(3)
+    work = dist.irecv(tensor, 1)
+    with open("/proc/self/statm") as file:
+        taken = int(file.read().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (2 << 20), before[1]))
+    try:
+        raises(dist.DistBackendError, ["thread"], work.get_future)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    store().set("refused", "")
+    assert work.get_future().wait()[0].eq(1).all()
+
+
+def test_a_future_without_a_thread_for_its_callback_is_refused():
+    """It was never complete."""
+    ranks = Ranks(2)
+    try:
+        ranks.call(rank_has_no_thread)
     finally:
         ranks.close()
 
