@@ -245,6 +245,19 @@ TEST(CopyPath, TwoCommunicatorsOnOneStreamInDifferentOrdersFailAndTheStreamGoesO
       on_device_for_a_second);
 }
 
+// The progress thread waited for the lock of a call that waited for the progress thread.
+TEST(CopyPath, ACallThatWaitsForRoomInAFullStreamHoldsNobodyUp) {
+  WEFT_NEED_COPY_PATH();
+  WEFT_NEED_FAKE(fake);
+  constexpr size_t kShort = 1000;
+  const DeviceArray<float> data(4 * kShort);
+  plan_paths::expect_full_stream_makes_room(blocks(1, 2), 300, [&](Rank& me, const DeviceStream& stream) {
+    float* const own = data.data() + static_cast<size_t>(me.rank) * 2 * kShort;
+    WEFT_OK(weftAllGather(own, own, kShort, weftFloat, me.comm, stream.weft()));
+    EXPECT_EQ(algorithm_of(me.comm), kName);
+  });
+}
+
 TEST(CopyPath, ReductionsGoStepByStepAndGraphsToo) {
   WEFT_NEED_COPY_PATH();
   run_ranks(
@@ -428,6 +441,100 @@ TEST(CopyPath, AnAbortLetsAllStreamsGoOn) {
           EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
           EXPECT_TRUE(eventually([&] { return end_of_a.reached() && end_of_b.reached(); }));
           me.comm = nullptr;
+        }
+        both.arrive_and_wait();
+        if (me.rank == 1) (void)weftCommAbort(me.comm);
+        me.comm = nullptr;
+      },
+      on_device);
+}
+
+/// Fills a stream, which then stands still until it is let go on.
+class FullStream {
+ public:
+  FullStream() {
+    const cuda::Scope scope(**cuda::Device::open(0));
+    for (size_t i = 0; i < kMostQueued; ++i)
+      EXPECT_EQ(driver().stream_write_value(stream_.get(), reinterpret_cast<uintptr_t>(word_.data()), 1,
+                                            cuda::kWriteValueDefault),
+                cuda::kSuccess);
+  }
+  const DeviceStream& stream() const { return stream_; }
+  void let_go() { held_.let_go(); }
+
+ private:
+  static constexpr size_t kMostQueued = 1024;  // of the fake driver
+  const DeviceArray<uint32_t> word_{1};
+  const DeviceStream stream_;
+  HeldStream held_{stream_};
+};
+
+// The handle of a thread's default stream names another stream on the thread that aborts. The end of a call
+// whose waits were still to come was put there, and the call's own stream was taken for done.
+TEST(CopyPath, AnAbortLeavesTheStreamOfACallToItsThread) {
+  WEFT_NEED_COPY_PATH();
+  WEFT_NEED_FAKE(fake);
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        auto* const own = reinterpret_cast<weftStream_t>(stream_of_thread());
+        DeviceArray<float> send(filled(me.rank, kCount)), recv(2 * kCount);
+        WEFT_OK(weftAllGather(send.data(), recv.data(), kCount, weftFloat, me.comm, own));
+        both.arrive_and_wait();
+        if (me.rank == 0) {
+          FullStream full;
+          std::thread aborts([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+            const uint64_t before = fake.calls("cuStreamBatchMemOp");
+            std::thread lets_go([&] {
+              std::this_thread::sleep_for(std::chrono::milliseconds(100));
+              EXPECT_EQ(fake.calls("cuStreamBatchMemOp"), before);
+              full.let_go();
+            });
+            EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+            lets_go.join();
+          });
+          WEFT_OK(weftGroupStart());
+          WEFT_OK(weftAllGather(send.data(), recv.data(), kCount, weftFloat, me.comm, own));
+          WEFT_OK(weftAllReduce(send.data(), recv.data(), kCount, weftFloat, weftSum, me.comm,
+                                full.stream().weft()));
+          EXPECT_NE(weftGroupEnd(), weftSuccess);
+          aborts.join();
+          const cuda::Scope scope(**cuda::Device::open(0));
+          EXPECT_EQ(driver().stream_synchronize(stream_of_thread()), cuda::kSuccess);
+        }
+        both.arrive_and_wait();
+        if (me.rank == 1) (void)weftCommAbort(me.comm);
+        me.comm = nullptr;
+      },
+      on_device);
+}
+
+TEST(CopyPath, AnAbortEndsACallThatWaitsForRoomInItsStream) {
+  WEFT_NEED_COPY_PATH();
+  WEFT_NEED_FAKE(fake);
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        DeviceArray<float> send(filled(me.rank, kCount)), recv(2 * kCount);
+        if (me.rank == 0) {
+          const DeviceStream stream;
+          std::atomic<int> calls{0};
+          std::thread caller([&] {  // rank 1 calls nothing
+            while (weftAllGather(send.data(), recv.data(), kCount, weftFloat, me.comm, stream.weft()) ==
+                   weftSuccess)
+              ++calls;
+          });
+          int seen = -1;
+          EXPECT_TRUE(eventually([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            return std::exchange(seen, calls.load()) == calls.load();
+          }));
+          EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+          caller.join();
+          stream.synchronize();
         }
         both.arrive_and_wait();
         if (me.rank == 1) (void)weftCommAbort(me.comm);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <barrier>
 #include <chrono>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -164,6 +165,35 @@ inline void expect_other_length_is_told(const Nodes& nodes, size_t count, size_t
         abort_together(me, all);
       },
       on_device_for_a_second);
+}
+
+// ---- A full stream
+
+/// Makes more calls than a stream holds. An operation that goes step by step stands before them, and the
+/// stream goes on when the caller waits for room already.
+inline void expect_full_stream_makes_room(const Nodes& nodes, int calls,
+                                          const std::function<void(Rank&, const DeviceStream&)>& call) {
+  run_ranks(
+      nodes,
+      [&](Rank& me) {
+        const DeviceStream stream;
+        const size_t longer = 2 << 20;
+        const DeviceArray<float> data(std::vector<float>(longer, 1));
+        call(me, stream);
+        WEFT_OK(sum_in_place(data, longer, me.comm, stream));
+        stream.synchronize();
+        HeldStream held(stream);
+        WEFT_OK(sum_in_place(data, longer, me.comm, stream));
+        std::thread lets_go([&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));
+          held.let_go();
+        });
+        for (int i = 0; i < calls; ++i) call(me, stream);
+        lets_go.join();
+        stream.synchronize();
+        EXPECT_EQ(data.get().back(), static_cast<float>(me.size * me.size));
+      },
+      on_device);
 }
 
 // ---- What a call costs

@@ -121,6 +121,48 @@ TEST(PlanPath, GoesStepByStepWhereStreamsMayNotWait) {
       on_device);
 }
 
+// The progress thread waited for the lock of a call that waited for the progress thread.
+TEST(PlanPath, ACallThatWaitsForRoomInAFullStreamHoldsNobodyUp) {
+  WEFT_NEED_PLAN_PATH();
+  WEFT_NEED_FAKE(fake);
+  const DeviceArray<float> data(4 * kCount);
+  expect_full_stream_makes_room(blocks(1, 2), 1200, [&](Rank& me, const DeviceStream& stream) {
+    float* const own = data.data() + static_cast<size_t>(me.rank) * kCount;
+    WEFT_OK(weftAllReduce(own, own, kCount, weftFloat, weftMax, me.comm, stream.weft()));
+    EXPECT_EQ(algorithm_of(me.comm), "one_hop_kernel");
+  });
+}
+
+TEST(PlanPath, AnAbortEndsACallThatWaitsForRoomInItsStream) {
+  WEFT_NEED_PLAN_PATH();
+  WEFT_NEED_FAKE(fake);
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceArray<float> data(kCount);
+        if (me.rank == 0) {
+          const DeviceStream stream;
+          std::atomic<int> calls{0};
+          std::thread caller([&] {  // rank 1 calls nothing
+            while (sum_in_place(data, kCount, me.comm, stream) == weftSuccess) ++calls;
+          });
+          int seen = -1;
+          EXPECT_TRUE(eventually([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            return std::exchange(seen, calls.load()) == calls.load();
+          }));
+          EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+          caller.join();
+          stream.synchronize();
+        }
+        both.arrive_and_wait();
+        if (me.rank == 1) (void)weftCommAbort(me.comm);
+        me.comm = nullptr;
+      },
+      on_device);
+}
+
 /// Kernels of one communicator count the same epochs, whichever streams they are on.
 TEST(PlanPath, CallsOnSeveralStreamsFollowEachOther) {
   WEFT_NEED_PLAN_PATH();

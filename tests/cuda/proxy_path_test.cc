@@ -206,6 +206,18 @@ TEST(ProxyPath, ARootMayRunAhead) {
       on_device);
 }
 
+// The progress thread waited for the lock of a call that waited for the progress thread.
+TEST(ProxyPath, ACallThatWaitsForRoomInAFullStreamHoldsNobodyUp) {
+  WEFT_NEED_PLAN_PATH();
+  WEFT_NEED_FAKE(fake);
+  const DeviceArray<float> data(2 * kCount);
+  expect_full_stream_makes_room(blocks(2, 1), 1200, [&](Rank& me, const DeviceStream& stream) {
+    float* const own = data.data() + static_cast<size_t>(me.rank) * kCount;
+    WEFT_OK(weftAllReduce(own, own, kCount, weftFloat, weftMax, me.comm, stream.weft()));
+    EXPECT_EQ(algorithm_of(me.comm), "one_hop_proxy");
+  });
+}
+
 TEST(ProxyPath, AGroupOfTwoCommunicatorsAndTransfersIsRight) {
   WEFT_NEED_PLAN_PATH();
   run_ranks(

@@ -108,10 +108,10 @@ Result<Captures::Shadow*> Captures::find_or_make(uint64_t capture) {
   std::list<Shadow> unused = take_unused();
   dispose(unused);
   auto made = make_shadow(parent_, ++captures_);
-  const Lock lock = parent_.context().lock();
+  Lock lock = parent_.context().lock();
   std::shared_ptr<StreamPath> path;
   for (const auto& of_parent : parent_.on_device().paths) {
-    auto own = of_parent->for_capture(captures_);
+    auto own = of_parent->for_capture(lock, captures_);
     if (!own) {  // peers may have counted this capture, and later ones would not match
       parent_.fail(own.status().in(made->name()), true);
       return own.status();
@@ -172,7 +172,7 @@ Result<bool> Captures::capture_on_path(const cuda::Capture& capture, const Call&
   const Result<Shadow*> found = find_or_make(capture.id);
   if (!found) return found.status();
   Shadow& shadow = **found;
-  const Lock lock = parent_.context().lock();
+  Lock lock = parent_.context().lock();
   check();
   if (!parent_.failure().ok()) return parent_.failure();
   if (!shadow.path) return false;
@@ -186,11 +186,17 @@ Result<bool> Captures::capture_on_path(const cuda::Capture& capture, const Call&
     parent_.fail(same, true);
     return same;
   }
-  WEFT_TRY(keep_with(capture, shadow));
-  WEFT_TRY(follow_last(shadow, stream));
-  WEFT_TRY(shadow.path->capture(stream_call, served));
+  Status followed;
+  lock.without([&] {
+    followed = keep_with(capture, shadow);
+    if (followed.ok()) followed = follow_last(shadow, stream);
+  });
+  WEFT_TRY(followed);
+  WEFT_TRY(shadow.path->capture(lock, stream_call, served));
   algorithm_on_path_ = served->tables->plan.algorithm;
-  WEFT_TRY(cuda::check((*cuda::driver())->event_record(shadow.last, stream), "cuEventRecord"));
+  lock.without(
+      [&] { followed = cuda::check((*cuda::driver())->event_record(shadow.last, stream), "cuEventRecord"); });
+  WEFT_TRY(followed);
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/settings.h"
 #include "device/cuda/deferred_free.h"
+#include "engine/gpu/device_calls.h"
 #include "engine/run/operation.h"
 #include "model/gpu_paths.h"
 #include "plan/staged_copies.h"
@@ -200,43 +201,77 @@ Status CopyPath::put(Writer& writer, const InFlight& call, uint64_t epoch, size_
   return {};
 }
 
-// Operations of one communicator follow each other, whatever their streams: they share the staging.
-Result<uint64_t> CopyPath::arrive(const Operation& op, const std::shared_ptr<const Served>& served) {
-  if (left_for_ < arrived_) WEFT_TRY(leave(arrived_));
+// Operations of one communicator follow each other, whatever their streams: they share the staging. So the
+// begin of an operation waits for the end of the one before, which has to be in the stream if it is the same.
+Result<uint64_t> CopyPath::arrive(Lock& lock, const Operation& op,
+                                  const std::shared_ptr<const Served>& served) {
+  auto* const stream = static_cast<cuda::StreamHandle*>(op.call.cuda_stream);
+  const uint64_t number = number_of_stream(executor_.device(), stream);
+  std::vector<uint64_t> before;
+  for (const auto& [epoch, earlier] : in_flight_)
+    if (!earlier.left && earlier.stream_number == number) before.push_back(epoch);
+  for (const uint64_t epoch : before) WEFT_TRY(leave(lock, epoch));
   const auto copies = std::static_pointer_cast<const Copies>(served);
   const uint64_t epoch = ++arrived_;
-  const InFlight& call = in_flight_
-                             .emplace(epoch, InFlight{copies, static_cast<const std::byte*>(op.call.send),
-                                                      static_cast<std::byte*>(op.call.recv),
-                                                      static_cast<cuda::StreamHandle*>(op.call.cuda_stream)})
-                             .first->second;
-  cuda::DeferredFree::instance().stream_waits();
-  if (Status begun = begin(call, epoch); !begun) {
-    let_go(epoch);
-    return begun;
-  }
-  return epoch;
+  const InFlight call{.copies = copies,
+                      .input = static_cast<const std::byte*>(op.call.send),
+                      .output = static_cast<std::byte*>(op.call.recv),
+                      .stream = stream,
+                      .stream_number = number};
+  in_flight_.emplace(epoch, call);
+  const std::vector<Notice> unread = std::exchange(unread_, copies->last);
+  Status begun, ended;
+  lock.without([&] {
+    cuda::DeferredFree::instance().stream_waits();
+    begun = begin(call, epoch, unread);
+    if (begun.ok()) return;
+    Writer writer(stream);
+    ended = end(writer, epoch);
+  });
+  if (begun.ok()) return epoch;
+  note_left(epoch, ended);
+  let_go(epoch);
+  return begun;
 }
 
-Status CopyPath::begin(const InFlight& call, uint64_t epoch) {
+Status CopyPath::begin(const InFlight& call, uint64_t epoch, std::span<const Notice> unread) {
   Writer writer(call.stream);
   WEFT_TRY(writer.wait(board_->ended_on_device(), epoch - 1));
   WEFT_TRY(writer.write(board_->begun_on_device(), epoch));
-  for (const Notice& notice : std::exchange(unread_, call.copies->last))
+  for (const Notice& notice : unread)
     WEFT_TRY(writer.wait(board_->flag_on_device(rank_, notice.sender, notice.tag), epoch - 1));
   WEFT_TRY(put(writer, call, epoch, 0, call.copies->begin_steps));
   return writer.flush();
 }
 
-Status CopyPath::leave(uint64_t epoch) {
-  if (left_for_ >= epoch) return {};
-  const InFlight& call = in_flight_.at(epoch);
-  Writer writer(call.stream);
-  WEFT_TRY(put(writer, call, epoch, call.copies->begin_steps, call.copies->end_steps));
+Status CopyPath::end(Writer& writer, uint64_t epoch) {
   WEFT_TRY(writer.write(board_->ended_on_device(), epoch));
-  WEFT_TRY(writer.flush());
-  left_for_ = epoch;
-  return {};
+  return writer.flush();
+}
+
+// What has been put into a stream is followed by the end in any case, since is_drained() waits for that.
+Status CopyPath::leave(Lock& lock, uint64_t epoch) {
+  const auto found = in_flight_.find(epoch);
+  if (found == in_flight_.end() || found->second.left) return {};
+  const InFlight call = found->second;
+  Status left, ended;
+  lock.without([&] {
+    Writer writer(call.stream);
+    if (!call.over) left = put(writer, call, epoch, call.copies->begin_steps, call.copies->end_steps);
+    if (left.ok()) left = ended = end(writer, epoch);
+    if (left.ok()) return;
+    Writer last(call.stream);
+    ended = end(last, epoch);
+  });
+  note_left(epoch, ended);
+  return left;
+}
+
+void CopyPath::note_left(uint64_t epoch, const Status& ended) {
+  InFlight& call = in_flight_.at(epoch);
+  call.left = true;
+  unknown_ |= !ended.ok();
+  if (call.over) in_flight_.erase(epoch);
 }
 
 bool CopyPath::has_begun(uint64_t epoch) const {
@@ -266,20 +301,10 @@ std::string CopyPath::holds_up(uint64_t epoch) const {
                      peers.size() == 1 ? "its" : "their");
 }
 
-// What has been put into the stream of an operation is followed by its end, since is_drained() waits for
-// that.
-void CopyPath::cut_short(uint64_t epoch) {
-  if (left_for_ >= epoch) return;
-  left_for_ = epoch;
-  Writer writer(in_flight_.at(epoch).stream);
-  Status cut = writer.write(board_->ended_on_device(), epoch);
-  if (cut.ok()) cut = writer.flush();
-  if (!cut.ok()) unknown_ = true;
-}
-
 void CopyPath::let_go(uint64_t epoch) {
-  cut_short(epoch);
-  in_flight_.erase(epoch);
+  InFlight& call = in_flight_.at(epoch);
+  call.over = true;
+  if (call.left) in_flight_.erase(epoch);
   if (has_come_to(board_->ended(), static_cast<uint32_t>(epoch)))
     return cuda::DeferredFree::instance().stream_goes_on();
   if (!std::exchange(failed_, true)) board_->set_failed();
@@ -294,7 +319,7 @@ void CopyPath::let_go(uint64_t epoch) {
 // A peer's stream may lower a flag that was raised, by a write of an operation before: raised again until no
 // wait is left.
 bool CopyPath::is_drained() {
-  const bool gone = has_come_to(board_->ended(), static_cast<uint32_t>(left_for_)) || unknown_ ||
+  const bool gone = has_come_to(board_->ended(), static_cast<uint32_t>(arrived_)) || unknown_ ||
                     !executor_.alive(now_ns()).ok();
   if (!gone) {
     board_->raise_flags(static_cast<uint32_t>(arrived_));

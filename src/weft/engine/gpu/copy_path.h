@@ -59,8 +59,9 @@ class CopyPath final : public StreamPath, public std::enable_shared_from_this<Co
   /// No rank will use the path: the staging can be used again.
   void withdraw() { offered_ = false; }
 
-  Result<uint64_t> arrive(const Operation& op, const std::shared_ptr<const Served>& served) override;
-  Status leave(uint64_t epoch) override;
+  Result<uint64_t> arrive(Lock& lock, const Operation& op,
+                          const std::shared_ptr<const Served>& served) override WEFT_REQUIRES(context_lock);
+  Status leave(Lock& lock, uint64_t epoch) override WEFT_REQUIRES(context_lock);
   bool has_begun(uint64_t epoch) const override;
   Result<bool> has_ended(uint64_t epoch) override;
   std::string holds_up(uint64_t epoch) const override;
@@ -85,26 +86,30 @@ class CopyPath final : public StreamPath, public std::enable_shared_from_this<Co
     const std::byte* input;
     std::byte* output;
     cuda::StreamHandle* stream;
+    uint64_t stream_number;  // number_of_stream()
+    bool left = false;       // its end is in the stream, or the driver takes nothing more
+    bool over = false;       // let_go() has come
   };
   class Writer;
 
   CopyPath(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board, int rank, int ranks);
   std::shared_ptr<Served> make(const plan::Request& request, bool scaled,
                                const Prices& prices) const override;
-  Status begin(const InFlight& call, uint64_t epoch);
+  Status begin(const InFlight& call, uint64_t epoch, std::span<const Notice> unread);
+  Status end(Writer& writer, uint64_t epoch);
+  void note_left(uint64_t epoch, const Status& ended);
   std::byte* place(const plan::Region& region, const InFlight& call) const;
   Status put(Writer& writer, const InFlight& call, uint64_t epoch, size_t first, size_t end);
-  void cut_short(uint64_t epoch);
   bool is_clean() const;
 
   DeviceExecutor& executor_;
   const std::shared_ptr<NodeBoard> board_;
   const int rank_, ranks_;
   uint64_t staging_bytes_ = 0, from_bytes_ = 0;
-  OfferedMemory memory_;                 // one block: the own staging
-  std::vector<std::byte*> staging_of_;   // by rank
-  bool offered_ = false;                 // peers may read the staging
-  uint64_t arrived_ = 0, left_for_ = 0;  // epochs
+  OfferedMemory memory_;                // one block: the own staging
+  std::vector<std::byte*> staging_of_;  // by rank
+  bool offered_ = false;                // peers may read the staging
+  uint64_t arrived_ = 0;                // an epoch
   std::map<uint64_t, InFlight> in_flight_;
   std::vector<Notice>
       unread_;  // of the operation that arrived last: when they have come, its staging is free

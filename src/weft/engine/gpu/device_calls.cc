@@ -199,8 +199,8 @@ Status arrive_on_device(Lock& lock, Operation& op) {
 }
 
 Status leave_on_device(Lock& lock, Operation& op) {
-  if (op.end.finished.load(std::memory_order_relaxed)) return op.end.status;
   Status left = op.device->wait_in(lock, static_cast<cuda::StreamHandle*>(op.call.cuda_stream));
+  if (op.end.finished.load(std::memory_order_relaxed)) return op.end.status;
   if (!left.ok()) {
     op.comm->fail(left.in(describe(op)), true);
     return left;

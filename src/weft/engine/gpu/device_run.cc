@@ -42,15 +42,7 @@ Status DeviceRun::arrive_in(Lock& lock, cuda::StreamHandle* stream) {
   const cuda::Driver& d = **cuda::driver();
   const cuda::Scope scope(device);
   stream_number_ = number_of_stream(device, stream);
-  if (on_path_.path) {
-    // What a stream does alone waits for its peers, and the second of two ranks would stand behind the first.
-    const int other =
-        op_.comm->on_device().board->note_stream(op_.number, stream_number_, on_path_.served->partners);
-    if (other >= 0) return fail_on_same_stream(other);
-    auto epoch = on_path_.path->arrive(op_, on_path_.served);
-    if (epoch) on_path_.epoch = *epoch;
-    return epoch.status();
-  }
+  if (on_path_.path) return on_path_.arrive(lock, op_);
   Status put;
   if (!device.has_memory_operations()) {
     cuda::EventHandle* event = nullptr;
@@ -79,9 +71,9 @@ Status DeviceRun::arrive_in(Lock& lock, cuda::StreamHandle* stream) {
 }
 
 Status DeviceRun::wait_in(Lock& lock, cuda::StreamHandle* stream) {
-  if (!hold_.flags && !on_path_.path) return {};
   const cuda::Scope scope(executor_.device());
-  if (on_path_.path) return on_path_.path->leave(on_path_.epoch);
+  if (on_path_.to_leave) return on_path_.leave(lock);
+  if (!hold_.flags) return {};
   int put = cuda::kSuccess;
   lock.without([&, done = hold_.flags->address_of_done(), turn = hold_.turn] {
     put = (*cuda::driver())->stream_wait_value(stream, done, turn, cuda::kWaitValueGeq);
@@ -90,7 +82,31 @@ Status DeviceRun::wait_in(Lock& lock, cuda::StreamHandle* stream) {
 }
 
 void DeviceRun::follow(std::shared_ptr<StreamPath> path, std::shared_ptr<const StreamPath::Served> served) {
-  on_path_ = {std::move(path), std::move(served)};
+  on_path_.path = std::move(path);
+  on_path_.served = std::move(served);
+}
+
+Status DeviceRun::OnPath::arrive(Lock& lock, const Operation& op) {
+  const std::shared_ptr<StreamPath> kept = path;  // the operation may fail meanwhile
+  const auto is_over = [&] { return op.end.finished.load(std::memory_order_relaxed); };
+  const StreamPath::Turn turn(*kept, lock);
+  if (is_over()) return {};
+  // What a stream does alone waits for its peers, and the second of two ranks would stand behind the first.
+  const int other =
+      op.comm->on_device().board->note_stream(op.number, op.device->stream_number(), served->partners);
+  if (other >= 0) return fail_on_same_stream(other);
+  const auto come = kept->arrive(lock, op, served);
+  if (!come) return come.status();
+  epoch = *come;
+  to_leave = kept;
+  if (is_over()) kept->let_go(epoch);
+  return {};
+}
+
+Status DeviceRun::OnPath::leave(Lock& lock) {
+  const std::shared_ptr<StreamPath> kept = std::exchange(to_leave, nullptr);
+  const StreamPath::Turn turn(*kept, lock);
+  return kept->leave(lock, epoch);
 }
 
 std::byte* DeviceRun::OnPath::proxy_slot(int from, const transport::Envelope& envelope) const {

@@ -49,7 +49,7 @@ class DeviceRun {
   /// Makes the stream say when it comes to this operation. Then, for all operations of a group, wait_in():
   /// what follows in the stream waits for the operation's end. CUDA's calls wait where a stream is full, or
   /// while another thread frees memory. What ends that may be the end of another operation. So they are made
-  /// without the lock, and the operation may fail meanwhile. A path makes its own with the lock.
+  /// without the lock, and the operation may fail meanwhile.
   Status arrive_in(Lock& lock, cuda::StreamHandle* stream) WEFT_REQUIRES(context_lock);
   Status wait_in(Lock& lock, cuda::StreamHandle* stream) WEFT_REQUIRES(context_lock);
   /// Whether the stream has come to it.
@@ -67,6 +67,11 @@ class DeviceRun {
     std::shared_ptr<const StreamPath::Served> served;
     uint64_t epoch = 0;  // 0: not there yet
     bool ended = false;  // the stream has done it
+    std::shared_ptr<StreamPath>
+        to_leave;  // arrive() has put its begin into the stream, and leave() is to come
+
+    Status arrive(Lock& lock, const Operation& op) WEFT_REQUIRES(context_lock);
+    Status leave(Lock& lock) WEFT_REQUIRES(context_lock);
     bool has_begun() const { return path->has_begun(epoch); }
     std::string holds_up() const { return path->holds_up(epoch); }
     /// Whether its plan has the steps between nodes of what the stream does (proxy.h).

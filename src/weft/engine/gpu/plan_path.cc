@@ -74,30 +74,25 @@ Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, std
   const uint32_t captures = layout.nodes() == 1 ? PlanMemory::kMostCaptures : 0;
   auto memory = PlanMemory::create(executor, board, rank, ranks, captures);
   if (!memory) return memory.status();
-  auto path =
-      create(executor, std::move(board), rank, reach_of(layout, 0, false, message_bytes), memory.take(), {});
-  if (!path || layout.nodes() == 1) return path;
+  std::shared_ptr<PlanPath> path(new PlanPath(executor, std::move(board), rank,
+                                              reach_of(layout, 0, false, message_bytes), memory.take(), {}));
+  WEFT_TRY(path->make_words());
+  if (layout.nodes() == 1) return path;
   auto proxy = Proxy::create(executor, ranks);
   if (!proxy) return proxy.status();
-  (*path)->proxy_ = proxy.take();
+  path->proxy_ = proxy.take();
   return path;
 }
 
-Result<std::shared_ptr<PlanPath>> PlanPath::create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
-                                                   int rank, KernelReach reach,
-                                                   std::shared_ptr<PlanMemory> memory, SetOfCapture own) {
-  std::shared_ptr<PlanPath> path(
-      new PlanPath(executor, std::move(board), rank, std::move(reach), std::move(memory), own));
-  auto kernels = cuda::PlanKernels::of(executor.device());
+Status PlanPath::make_words() {
+  auto kernels = cuda::PlanKernels::of(executor_.device());
   if (!kernels) return kernels.status();
-  path->kernels_ = *kernels;
-  auto flags = executor.device().take_flags();
+  kernels_ = *kernels;
+  auto flags = executor_.device().take_flags();
   if (!flags) return flags.status();
-  path->words_ = std::make_shared<Words>(executor.device(), **flags);
-  path->host_ = &path->words_->host();
-  WEFT_TRY(
-      cuda::check((*cuda::driver())->event_create(&path->last_, cuda::kEventDisableTiming), "cuEventCreate"));
-  return path;
+  words_ = std::make_shared<Words>(executor_.device(), **flags);
+  host_ = &words_->host();
+  return cuda::check((*cuda::driver())->event_create(&last_, cuda::kEventDisableTiming), "cuEventCreate");
 }
 
 // A kernel that has yet to leave reads its words, and the proxy's, which stay for ever then.
@@ -224,21 +219,39 @@ Status PlanPath::follow_last(cuda::StreamHandle* stream) {
   return cuda::check((*cuda::driver())->stream_wait_event(stream, last_, 0), "cuStreamWaitEvent");
 }
 
-Result<uint64_t> PlanPath::arrive(const Operation& op, const std::shared_ptr<const Served>& served) {
+// The stream counts as one that waits before the kernel is in it: from then on nothing is freed, for which
+// CUDA would wait for the kernel.
+Result<uint64_t> PlanPath::arrive(Lock& lock, const Operation& op,
+                                  const std::shared_ptr<const Served>& served) {
   auto* const stream = static_cast<cuda::StreamHandle*>(op.call.cuda_stream);
-  WEFT_TRY(follow_last(stream));
-  const StreamCall call{op.call, op.end.timeout_s, op.reduction.order == device::Order::tree, op.signature};
-  const uint64_t before = launched_;
-  Status behind = launch(call, static_cast<const Kernel&>(*served));
-  if (launched_ > before) {
+  const auto staged =
+      prepare({op.call, op.end.timeout_s, op.reduction.order == device::Order::tree, op.signature},
+              static_cast<const Kernel&>(*served));
+  if (!staged) return staged.status();
+  Launched launched;
+  lock.without([&] {
     cuda::DeferredFree::instance().stream_waits();
-    last_stream_ = number_of_stream(executor_.device(), stream);
-    if (behind.ok() && copies_last_)
-      behind = cuda::check((*cuda::driver())->event_record(last_, stream), "cuEventRecord");
-    if (!behind.ok()) let_go(launched_);
+    launched.status = follow_last(stream);
+    if (launched.status.ok()) launched = launch(op.call, *staged);
+    if (!launched.kernel) return cuda::DeferredFree::instance().stream_goes_on();
+    if (launched.status.ok() && copies_last_)
+      launched.status = cuda::check((*cuda::driver())->event_record(last_, stream), "cuEventRecord");
+  });
+  if (!launched.kernel) return launched.status;
+  ++launched_;
+  last_stream_ = number_of_stream(executor_.device(), stream);
+  if (proxy_) proxy_->note_launched(launched_);
+  if (!launched.status.ok()) {
+    let_go(launched_);
+    return launched.status;
   }
-  if (!behind.ok()) return behind;
   return launched_;
+}
+
+Result<PlanPath::BothStaged> PlanPath::prepare(const StreamCall& call, const Kernel& kernel) {
+  arguments_.program = kernel.program;
+  set_call(call);
+  return expose(kernel);
 }
 
 void PlanPath::set_call(const StreamCall& stream_call) {
@@ -276,8 +289,9 @@ Status PlanPath::fetch_scalar(const Call& call) {
   return {};
 }
 
-/// Says where peers find the buffers that the plan exposes. A staged input is copied.
-Status PlanPath::expose(const Call& call, const Kernel& kernel, Staged (&staged)[2]) {
+/// Says where peers find the buffers that the plan exposes.
+Result<PlanPath::BothStaged> PlanPath::expose(const Kernel& kernel) {
+  BothStaged staged;
   cuda::PlanPeer& own = arguments_.call.peer[rank_];
   const plan::Request& request = kernel.request;
   const uint64_t bytes[2] = {input_bytes(request, reach_.ranks(), rank_),
@@ -290,15 +304,13 @@ Status PlanPath::expose(const Call& call, const Kernel& kernel, Staged (&staged)
     if (*reached) continue;
     auto staging = staging_for(space, bytes[space]);
     if (!staging) return staging.status();
-    if (space == 0) WEFT_TRY(copy_in(call.cuda_stream, *staging, own.space[space], bytes[space]));
-    staged[space] = {*staging, bytes[space]};
-    own.space[space] = *staging;
+    staged[static_cast<size_t>(space)] = {*staging, std::exchange(own.space[space], *staging), bytes[space]};
     arguments_.call.exposed[space] =
         one_process_
             ? reinterpret_cast<uintptr_t>(*staging)
             : cuda::kFromControl | static_cast<uint64_t>(*staging - static_cast<std::byte*>(own.control));
   }
-  return {};
+  return staged;
 }
 
 // Devices of one process reach each other's memory from cuMemAlloc, and memory of the host.
@@ -328,39 +340,47 @@ Result<std::byte*> PlanPath::staging_for(int space, uint64_t bytes) {
   return block.data;
 }
 
-Status PlanPath::launch(const StreamCall& stream_call, const Kernel& kernel) {
-  const Call& call = stream_call.call;
+PlanPath::Launched PlanPath::launch(const Call& call, const BothStaged& staged) {
   auto* const stream = static_cast<cuda::StreamHandle*>(call.cuda_stream);
-  arguments_.program = kernel.program;
-  set_call(stream_call);
-  WEFT_TRY(fetch_scalar(call));
-  Staged staged[2];
-  WEFT_TRY(expose(call, kernel, staged));
+  const auto& [input, output] = staged;
   const bool reduces = plan::reduces(call.collective);
-  WEFT_TRY(kernels_->launch(stream, cuda::plan_kernel_name(reduces, call.type, call.op), arguments_));
-  if (!is_captured()) ++launched_;
-  if (proxy_) proxy_->note_launched(launched_);
-  copies_last_ = staged[1].staging != nullptr;
-  return copies_last_ ? copy_in(stream, call.recv, staged[1].staging, staged[1].bytes) : Status();
+  Launched launched{false, fetch_scalar(call)};
+  if (launched.status.ok() && input.staging)
+    launched.status = copy_in(stream, input.staging, input.buffer, input.bytes);
+  if (launched.status.ok())
+    launched.status =
+        kernels_->launch(stream, cuda::plan_kernel_name(reduces, call.type, call.op), arguments_);
+  if (!launched.status.ok()) return launched;
+  launched.kernel = true;
+  copies_last_ = output.staging != nullptr;
+  if (copies_last_) launched.status = copy_in(stream, output.buffer, output.staging, output.bytes);
+  return launched;
 }
 
 // ---- Graphs
 
-Result<std::shared_ptr<StreamPath>> PlanPath::for_capture(uint32_t number) {
+Result<std::shared_ptr<StreamPath>> PlanPath::for_capture(Lock& lock, uint32_t number) {
   if (memory_->captures() == 0) return std::shared_ptr<StreamPath>();
   const auto set = sets_.find(number, [this](uint32_t unused) { return memory_->clear_set(unused); });
   if (!set) return set.status();
   if (*set == 0) return std::shared_ptr<StreamPath>();
-  auto path = create(executor_, board_, rank_, reach_of(reach_.layout, reach_.blocks, one_process_, 0, *set),
-                     memory_, {*set, number});
-  if (!path) return path.status();
-  (*path)->one_process_ = one_process_;
-  (*path)->one_device_ = one_device_;
-  return std::static_pointer_cast<StreamPath>(*path);
+  std::shared_ptr<PlanPath> path(new PlanPath(executor_, board_, rank_,
+                                              reach_of(reach_.layout, reach_.blocks, one_process_, 0, *set),
+                                              memory_, {*set, number}));
+  Status made;
+  lock.without([&] { made = path->make_words(); });
+  WEFT_TRY(made);
+  path->one_process_ = one_process_;
+  path->one_device_ = one_device_;
+  return std::static_pointer_cast<StreamPath>(path);
 }
 
-Status PlanPath::capture(const StreamCall& call, const std::shared_ptr<const Served>& served) {
-  return launch(call, static_cast<const Kernel&>(*served));
+Status PlanPath::capture(Lock& lock, const StreamCall& call, const std::shared_ptr<const Served>& served) {
+  const auto staged = prepare(call, static_cast<const Kernel&>(*served));
+  if (!staged) return staged.status();
+  Launched launched;
+  lock.without([&] { launched = launch(call.call, *staged); });
+  return launched.status;
 }
 
 uint64_t PlanPath::begun() const { return acquire(host_->begun); }

@@ -29,6 +29,7 @@
 // Thread safety: under the context's lock, and inside a cuda::Scope of its device.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -79,8 +80,9 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   /// No rank will launch a kernel, since one of them cannot: the control memory can be used again.
   void withdraw() { memory_->withdraw(); }
 
-  Result<uint64_t> arrive(const Operation& op, const std::shared_ptr<const Served>& served) override;
-  Status leave(uint64_t) override { return {}; }
+  Result<uint64_t> arrive(Lock& lock, const Operation& op,
+                          const std::shared_ptr<const Served>& served) override WEFT_REQUIRES(context_lock);
+  Status leave(Lock&, uint64_t) override WEFT_REQUIRES(context_lock) { return {}; }
   bool may_take_memory(const Served& served) const override;
   bool has_begun(uint64_t epoch) const override;
   Result<bool> has_ended(uint64_t epoch) override;
@@ -90,8 +92,10 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   bool is_drained() override;
   Proxy* proxy() const override { return proxy_.get(); }
 
-  Result<std::shared_ptr<StreamPath>> for_capture(uint32_t number) override;
-  Status capture(const StreamCall& call, const std::shared_ptr<const Served>& served) override;
+  Result<std::shared_ptr<StreamPath>> for_capture(Lock& lock, uint32_t number) override
+      WEFT_REQUIRES(context_lock);
+  Status capture(Lock& lock, const StreamCall& call, const std::shared_ptr<const Served>& served) override
+      WEFT_REQUIRES(context_lock);
   uint64_t begun() const override;
   uint64_t ended() const override;
   void stop() override;
@@ -108,9 +112,8 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
         own_(own),
         sets_(board_, memory_->captures()),
         reach_(std::move(reach)) {}
-  static Result<std::shared_ptr<PlanPath>> create(DeviceExecutor& executor, std::shared_ptr<NodeBoard> board,
-                                                  int rank, KernelReach reach,
-                                                  std::shared_ptr<PlanMemory> memory, SetOfCapture own);
+  /// What it has of the driver.
+  Status make_words();
   bool is_captured() const { return own_.set > 0; }
   struct Kernel final : Served {
     cuda::PlanProgram program;
@@ -122,17 +125,26 @@ class PlanPath final : public StreamPath, public std::enable_shared_from_this<Pl
   /// A buffer of a call that peers do not reach, and what stands for it.
   struct Staged {
     std::byte* staging = nullptr;
+    void* buffer = nullptr;
     uint64_t bytes = 0;
   };
+  /// By space: input, output.
+  using BothStaged = std::array<Staged, 2>;
   std::shared_ptr<Served> make(const plan::Request& request, bool scaled,
                                const Prices& prices) const override;
+  /// Fills the arguments of a call's kernel. Then launch() puts the kernel into the stream, with copies
+  /// before and behind it, without the lock.
+  Result<BothStaged> prepare(const StreamCall& call, const Kernel& kernel);
+  struct Launched {
+    bool kernel = false;  // it is in the stream
+    Status status;        // of all
+  };
+  Launched launch(const Call& call, const BothStaged& staged);
   void set_call(const StreamCall& call);
   Status fetch_scalar(const Call& call);
-  Status expose(const Call& call, const Kernel& kernel, Staged (&staged)[2]);
+  Result<BothStaged> expose(const Kernel& kernel);
   Result<bool> is_reached(const void* buffer) const;
   Result<std::byte*> staging_for(int space, uint64_t bytes);
-  /// The kernel, and the copy of a staged output.
-  Status launch(const StreamCall& call, const Kernel& kernel);
   Status follow_last(cuda::StreamHandle* stream);
 
   DeviceExecutor& executor_;

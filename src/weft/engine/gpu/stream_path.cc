@@ -6,10 +6,21 @@
 
 namespace weft::engine {
 
-Result<std::shared_ptr<StreamPath>> StreamPath::for_capture(uint32_t) {
+StreamPath::Turn::Turn(StreamPath& path, Lock& lock) : path_(path) {
+  const uint32_t before = path.turns_++;
+  for (uint32_t over = path.turns_over_.load(); over != before; over = path.turns_over_.load())
+    lock.without([&path, over] { path.turns_over_.wait(over); });
+}
+
+StreamPath::Turn::~Turn() {
+  path_.turns_over_.fetch_add(1);
+  path_.turns_over_.notify_all();
+}
+
+Result<std::shared_ptr<StreamPath>> StreamPath::for_capture(Lock&, uint32_t) {
   return std::shared_ptr<StreamPath>();
 }
-Status StreamPath::capture(const StreamCall&, const std::shared_ptr<const Served>&) {
+Status StreamPath::capture(Lock&, const StreamCall&, const std::shared_ptr<const Served>&) {
   return fail(Code::internal_error, "this path does no captured calls");
 }
 

@@ -9,9 +9,12 @@
 //
 // Operations of one path are numbered: their *epochs*.
 //
-// Thread safety: under the context's lock, and inside a cuda::Scope of its device.
+// Thread safety: under the context's lock, and inside a cuda::Scope of its device. Methods that get the Lock
+// call the driver without it: a call waits there for room in a full stream, and what makes room may be the
+// end of another operation.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,6 +23,7 @@
 
 #include "base/status.h"
 #include "device/cuda/driver.h"
+#include "engine/context/context_lock.h"
 #include "engine/run/call.h"
 #include "engine/run/plan_tables.h"
 #include "model/cost.h"
@@ -59,6 +63,19 @@ class StreamPath {
     bool known() const { return machine.engines > 0; }
   };
 
+  /// A call's turn to put work into streams. Calls of a path take turns in the order in which they ask. Who
+  /// waits for its turn gives up the lock meanwhile.
+  class Turn {
+   public:
+    Turn(StreamPath& path, Lock& lock) WEFT_REQUIRES(context_lock);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    StreamPath& path_;
+  };
+
   virtual ~StreamPath() = default;
   StreamPath(const StreamPath&) = delete;
   StreamPath& operator=(const StreamPath&) = delete;
@@ -70,9 +87,12 @@ class StreamPath {
   void leave_to_steps() { left_ = true; }
 
   /// Puts the begin of an operation into its stream, and returns its epoch; leave() puts the rest. In between
-  /// come the begins of other calls of a group.
-  virtual Result<uint64_t> arrive(const Operation& op, const std::shared_ptr<const Served>& served) = 0;
-  virtual Status leave(uint64_t epoch) = 0;
+  /// come the begins of other calls of a group. Each is called in a turn. A handle may name another stream on
+  /// another thread, so one thread calls both, and it calls leave() even if let_go() has come before.
+  virtual Result<uint64_t> arrive(Lock& lock, const Operation& op,
+                                  const std::shared_ptr<const Served>& served)
+      WEFT_REQUIRES(context_lock) = 0;
+  virtual Status leave(Lock& lock, uint64_t epoch) WEFT_REQUIRES(context_lock) = 0;
   /// Whether a rank may have to ask the driver for memory, at the first such call.
   virtual bool may_take_memory(const Served&) const { return false; }
   /// Whether the stream has come to it.
@@ -92,10 +112,12 @@ class StreamPath {
 
   /// The path of the calls of the communicator's `number`th capture (captures.h), from 1 on, which is the
   /// same on all ranks. Null: captured calls go step by step.
-  virtual Result<std::shared_ptr<StreamPath>> for_capture(uint32_t number);
+  virtual Result<std::shared_ptr<StreamPath>> for_capture(Lock& lock, uint32_t number)
+      WEFT_REQUIRES(context_lock);
   /// Puts a call into a stream that is captured: it is done at every launch of the graph, which calls
   /// nothing of the CPU.
-  virtual Status capture(const StreamCall& call, const std::shared_ptr<const Served>& served);
+  virtual Status capture(Lock& lock, const StreamCall& call, const std::shared_ptr<const Served>& served)
+      WEFT_REQUIRES(context_lock);
   /// The epoch that launches have come to last, and the last that is done.
   virtual uint64_t begun() const { return 0; }
   virtual uint64_t ended() const { return 0; }
@@ -116,6 +138,8 @@ class StreamPath {
   static constexpr size_t kKnown = 64;  // requests
   std::vector<std::shared_ptr<const Served>> known_;
   bool left_ = false;
+  uint32_t turns_ = 0;  // that were asked for
+  std::atomic<uint32_t> turns_over_{0};
 };
 
 }  // namespace weft::engine
