@@ -101,10 +101,11 @@ class HeldStream {
 /// What a stream has so far.
 class StreamMark {
  public:
-  explicit StreamMark(const DeviceStream& stream) {
+  explicit StreamMark(const DeviceStream& stream) : StreamMark(stream.get()) {}
+  explicit StreamMark(cuda::StreamHandle* stream) {
     const cuda::Scope scope(**cuda::Device::open(0));
     EXPECT_EQ(driver().event_create(&event_, cuda::kEventDisableTiming), cuda::kSuccess);
-    EXPECT_EQ(driver().event_record(event_, stream.get()), cuda::kSuccess);
+    EXPECT_EQ(driver().event_record(event_, stream), cuda::kSuccess);
   }
   ~StreamMark() {
     const cuda::Scope scope(**cuda::Device::open(0));

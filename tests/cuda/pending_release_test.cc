@@ -160,6 +160,37 @@ TEST(Aborts, OfTheLastCommunicatorDoNotWaitForKernelsEither) {
       on_device);
 }
 
+// The handle names another stream on the thread that aborts.
+TEST(Aborts, HoldTheDefaultStreamOfTheThreadThatHasCalled) {
+  WEFT_NEED_HELD_KERNELS();
+  HeldKernels kernels{fake};
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        const DeviceArray<float> send(Values(kCount, 1)), recv(kCount);
+        kernels.hold(me);
+        std::barrier aborted(2), let_go(2);
+        std::thread caller([&] {
+          (void)weftAllReduce(send.data(), recv.data(), kCount, weftFloat, weftSum, me.comm,
+                              reinterpret_cast<weftStream_t>(stream_of_thread()));
+          const StreamMark end(stream_of_thread());
+          aborted.arrive_and_wait();
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          EXPECT_FALSE(end.reached()) << "its kernel may still write the buffer";
+          let_go.arrive_and_wait();
+          EXPECT_TRUE(eventually([&] { return end.reached(); }));
+        });
+        EXPECT_TRUE(kernels.launched());
+        EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+        me.comm = nullptr;
+        aborted.arrive_and_wait();
+        let_go.arrive_and_wait();
+        kernels.let_go(me);
+        caller.join();
+      },
+      on_device);
+}
+
 TEST(Aborts, OfALaunchedGraphDoNotWaitForKernelsButItsStreamDoes) {
   WEFT_NEED_GRAPHS();
   WEFT_NEED_HELD_KERNELS();

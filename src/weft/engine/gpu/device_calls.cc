@@ -6,7 +6,9 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include "base/log.h"
 #include "device/cuda/deferred_free_claim.h"
 #include "engine/gpu/captures.h"
 #include "engine/gpu/checked_calls.h"
@@ -135,7 +137,10 @@ Status run_on_device(Communicator& comm, const Call& call) {
   if (queued.ok()) queued = leave_on_device(lock, *op);
   claim.reset();
   if (queued.ok() && first_use) stay_with(lock, *op, first_use_deadline());
-  if (queued.ok() && !has_memory_operations(comm)) context.waiting().wait(lock, *op);
+  if (queued.ok() && !has_memory_operations(comm)) {
+    context.waiting().wait(lock, *op);
+    hold_stream(lock, *op);
+  }
   if (queued.ok()) queued = op->end.finished.load(std::memory_order_relaxed) ? op->end.status : Status();
   context.operations().release(op);
   return queued;
@@ -215,6 +220,19 @@ Status leave_on_device(Lock& lock, Operation& op) {
 
 bool has_memory_operations(const Communicator& comm) {
   return comm.on_device().executor->device().has_memory_operations();
+}
+
+void hold_stream(Lock& lock, const Operation& op) {
+  if (op.end.status.ok() || !op.started || has_memory_operations(*op.comm)) return;
+  DeviceExecutor& executor = op.device->executor();
+  const cuda::Scope scope(executor.device());
+  const std::vector<cuda::Ticket> left = executor.mark_queues();
+  Status held;
+  lock.without([&] {
+    for (const cuda::Ticket& ticket : left)
+      if (held.ok()) held = ticket.hold(static_cast<cuda::StreamHandle*>(op.call.cuda_stream));
+  });
+  if (!held.ok()) log::warn("a stream does not wait for an operation that has failed: {}", held.message());
 }
 
 // An operation of one rank asks for nothing that peers would have to map.

@@ -52,6 +52,9 @@ Status leave_on_device(Lock& lock, Operation& op) WEFT_REQUIRES(context_lock);
 
 /// Whether streams can wait for operations; else calls do.
 bool has_memory_operations(const Communicator& comm);
+/// After a call has waited for its operation, on the call's thread: what follows in the stream waits for what
+/// a failed operation has left on the device.
+void hold_stream(Lock& lock, const Operation& op) WEFT_REQUIRES(context_lock);
 /// Whether a call may ask the driver for memory: see may_call_driver.h. `on_path`: the operation of a call
 /// that a path does; null: it goes step by step.
 bool may_call_driver(Communicator& comm, const Call& call, const Operation* on_path)

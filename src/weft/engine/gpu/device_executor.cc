@@ -112,19 +112,21 @@ Status DeviceExecutor::alive(int64_t now) {
   return ticket->done().status();
 }
 
-const std::vector<cuda::Ticket>& DeviceExecutor::leave(PendingRelease release) {
-  for (auto& queue : queues_) {
-    auto ticket = queue->mark();
-    if (ticket) {
-      release.tickets.push_back(ticket.take());
-      continue;
-    }
-    release.unknown = true;
-    log::trace("work of a failed operation: {}", ticket.status().message());
-  }
+void DeviceExecutor::leave(PendingRelease release) {
+  release.tickets = mark_queues();
+  release.unknown = release.tickets.size() < queues_.size();
   release.stream.linger();
   releases_.push_back(std::move(release));
-  return releases_.back().tickets;
+}
+
+std::vector<cuda::Ticket> DeviceExecutor::mark_queues() {
+  std::vector<cuda::Ticket> tickets;
+  for (auto& queue : queues_) {
+    auto ticket = queue->mark();
+    if (ticket) tickets.push_back(ticket.take());
+    else log::trace("work of a failed operation: {}", ticket.status().message());
+  }
+  return tickets;
 }
 
 int DeviceExecutor::settle() {

@@ -46,8 +46,11 @@ class DeviceExecutor {
   /// An error where the device does nothing any more. Asks it, if the last time is a while ago.
   Status alive(int64_t now);
   /// Takes over what a failed operation has left, which may be queued for as long as other work of the device
-  /// takes; settle() gives it back. What it waits for is valid until the next call.
-  const std::vector<cuda::Ticket>& leave(PendingRelease release);
+  /// takes; settle() gives it back.
+  void leave(PendingRelease release);
+  /// The moments at which the queues are done with what is in them now; fewer than queues if the driver
+  /// fails.
+  std::vector<cuda::Ticket> mark_queues();
   /// The same of a path whose streams have to pass by its operations (PendingRelease::path).
   void drain(PendingRelease release) { releases_.push_back(std::move(release)); }
   /// Gives back what the device is done with; how many operations' that was.

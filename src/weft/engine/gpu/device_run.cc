@@ -5,7 +5,6 @@
 #include <tuple>
 #include <utility>
 
-#include "base/log.h"
 #include "engine/gpu/captured_calls.h"
 #include "engine/gpu/checked_calls.h"
 #include "engine/gpu/device_calls.h"
@@ -475,12 +474,7 @@ void DeviceRun::end(bool succeeded) {
   PendingRelease release;
   release.memory = std::move(memory);
   release.stream = std::exchange(hold_, {});
-  const std::vector<cuda::Ticket>& unfinished = executor_.leave(std::move(release));
-  if (!reached_) return;
-  // The call itself has waited instead of the stream: what comes after it there waits for the rest.
-  for (const cuda::Ticket& ticket : unfinished)
-    if (Status held = ticket.hold(static_cast<cuda::StreamHandle*>(op_.call.cuda_stream)); !held)
-      log::warn("a stream does not wait for an operation that has failed: {}", held.message());
+  executor_.leave(std::move(release));
 }
 
 }  // namespace weft::engine

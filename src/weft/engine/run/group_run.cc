@@ -170,6 +170,7 @@ Status run_group(std::vector<GroupCall>& calls) {
   for (Operation* op : waited) {
     Lock lock = op->context->lock();
     note(op->context->waiting().result_of(lock, *op));
+    if (op->device) hold_stream(lock, *op);
     op->context->operations().release(op);
   }
   return first_failure;
