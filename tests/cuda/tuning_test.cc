@@ -10,6 +10,7 @@
 #include "api/ranks.h"
 #include "base/settings.h"
 #include "cuda/device_memory.h"
+#include "device/cuda/kernels.h"
 #include "model/machine_cache.h"
 
 namespace weft::testing {
@@ -81,6 +82,37 @@ TEST(GpuTuning, ADriversErrorLeavesTheJobsMachine) {
     Rank on_gpu{me.rank, me.size, comm};
     add_up(on_gpu);
     WEFT_OK(weftCommDestroy(comm));
+  });
+}
+
+// The creation waited for the device for ever, with the lock that its other communicators need.
+TEST(GpuTuning, ADeviceThatDoesNothingIsAnErrorWithinTheTimeout) {
+  WEFT_NEED_FAKE(fake);
+  if (settings().tune == "off" || settings().tune_cache.empty() ||
+      !cuda::Kernels::load(**cuda::Device::open(0), 1))
+    GTEST_SKIP() << "cuda.gpu_tuning runs this with WEFT_TUNE=auto and a cache of its own";
+  std::filesystem::remove_all(model::cache_directory());
+  std::latch both_created(2), both_failed(2);
+  run_ranks(blocks(1, 2), [&](Rank& me) {
+    weftConfig_t config = WEFT_CONFIG_INITIALIZER;
+    config.device = 0;
+    config.timeoutSeconds = 1;
+    fake.hold_kernels(1);
+    both_created.arrive_and_wait();
+    weftComm_t comm = nullptr;
+    const weftResult_t created = weftCommSplit(me.comm, 0, me.rank, &comm, &config);
+    const std::string why = weftGetLastError(nullptr);
+    EXPECT_NE(created, weftSuccess);
+    if (me.rank == 0) {
+      EXPECT_EQ(created, weftTimeout) << why;
+      EXPECT_NE(why.find("CUDA device 0 (fake device"), std::string::npos) << why;
+      EXPECT_NE(why.find("has not ended after 1 s"), std::string::npos) << why;
+    }
+    if (comm) (void)weftCommAbort(comm);
+    (void)weftCommAbort(me.comm);  // does not wait for the device either
+    me.comm = nullptr;
+    both_failed.arrive_and_wait();
+    fake.hold_kernels(0);
   });
 }
 

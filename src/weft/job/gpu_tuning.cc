@@ -1,8 +1,12 @@
 #include "job/gpu_tuning.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -21,6 +25,8 @@ constexpr uint64_t kShortBytes = 256 << 10, kLongBytes = 32 << 20, kStagedBytes 
 constexpr int kShortRounds = 50, kLongRounds = 5;
 constexpr double kEnoughSeconds = 0.02;  // for one rate
 constexpr double kLeastUs = 1e-2;        // what a clock tells apart
+constexpr int64_t kLongNs = 100'000'000;
+constexpr auto kBetweenLooks = std::chrono::microseconds(100);
 
 /// GPU memory that goes when the measurement does: the executor's blocks would be kept.
 class DeviceBytes {
@@ -84,22 +90,9 @@ struct Rates {
   double from_peer = 0;
 };
 
-/// Median duration of what `work` queues, after a first time that is not counted. Fewer rounds where they
-/// take long.
-Result<double> median_us(cuda::Queue& queue, int rounds, const std::function<Status()>& work) {
-  std::vector<double> times;
-  const Deadline enough = Deadline::in_seconds(kEnoughSeconds);
-  for (int round = 0; round <= rounds && (round < 2 || !enough.passed()); ++round) {
-    const int64_t begin = now_ns();
-    WEFT_TRY(work());
-    auto ticket = queue.mark();
-    if (!ticket) return ticket.status();
-    for (auto done = ticket->done(); !done || !*done; done = ticket->done())
-      if (!done) return done.status();
-    if (round > 0) times.push_back(static_cast<double>(now_ns() - begin) / 1e3);
-  }
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
 
@@ -131,36 +124,79 @@ struct Sharing {
 /// Measures the device of rank 0, and its way to a neighbour's memory.
 class Measurement {
  public:
-  Measurement(DeviceExecutor& executor, const model::Memory& host, bool shares)
+  /// The device has `timeout_s` for all of it.
+  Measurement(DeviceExecutor& executor, const model::Memory& host, bool shares, Lock& lock, double timeout_s)
       : executor_(executor),
         host_(host),
         shares_(shares),
+        lock_(lock),
+        timeout_s_(timeout_s),
+        deadline_(Deadline::in_seconds(timeout_s)),
         queue_(executor.queue(0)),
-        memory_(executor.device()) {}
+        memory_(std::make_shared<DeviceBytes>(executor.device())) {}
 
-  /// `neighbour`: kLongBytes of a rank of this node, or null if there is none that can be mapped.
-  Status run(const cuda::SharedMemory* neighbour);
+  /// `neighbour`: kLongBytes of a rank of this node, or null if there is none that can be mapped. Errors:
+  /// timeout, where the device does nothing any more; those of the driver.
+  Status run(const cuda::SharedMemory* neighbour) WEFT_REQUIRES(context_lock);
   Rates rates;
 
  private:
+  Status wait(const cuda::Ticket& ticket, int64_t* asked_ns = nullptr) WEFT_REQUIRES(context_lock);
+  Result<double> median_us(int rounds, const std::function<Status()>& work) WEFT_REQUIRES(context_lock);
   Status rate(double& into, uint64_t bytes, int rounds, double latency_us,
-              const std::function<Status()>& work);
-  Status measure_calls();
-  Status measure_copies();
-  Status measure_reductions();
-  Status measure_peer(const cuda::SharedMemory* neighbour);
+              const std::function<Status()>& work) WEFT_REQUIRES(context_lock);
+  Status measure(const cuda::SharedMemory* neighbour) WEFT_REQUIRES(context_lock);
+  Status measure_calls() WEFT_REQUIRES(context_lock);
+  Status measure_copies() WEFT_REQUIRES(context_lock);
+  Status measure_reductions() WEFT_REQUIRES(context_lock);
+  Status measure_peer(const cuda::SharedMemory* neighbour) WEFT_REQUIRES(context_lock);
 
   DeviceExecutor& executor_;
   const model::Memory& host_;
   const bool shares_;
+  Lock& lock_;
+  const double timeout_s_;
+  const Deadline deadline_;
   cuda::Queue& queue_;
-  DeviceBytes memory_;
+  const std::shared_ptr<DeviceBytes> memory_;
+  cuda::Block staging_;  // host
   std::byte *into_ = nullptr, *first_ = nullptr, *second_ = nullptr;
 };
 
+/// `asked_ns`: when the question was put that the device answered with yes. Other threads get the lock where
+/// the device takes longer than anything measured here.
+Status Measurement::wait(const cuda::Ticket& ticket, int64_t* asked_ns) {
+  const int64_t begin = now_ns();
+  for (int64_t now = begin;; now = now_ns()) {
+    if (asked_ns) *asked_ns = now;
+    const auto done = ticket.done();
+    if (!done || *done) return done.status();
+    if (deadline_.passed())
+      return fail(Code::timeout, "a copy or kernel that measures the device has not ended after {} s",
+                  timeout_s_);
+    if (now - begin > kLongNs) lock_.without([] { std::this_thread::sleep_for(kBetweenLooks); });
+  }
+}
+
+/// Median duration of what `work` queues, after a first time that is not counted. Fewer rounds where they
+/// take long.
+Result<double> Measurement::median_us(int rounds, const std::function<Status()>& work) {
+  std::vector<double> times;
+  const Deadline enough = Deadline::in_seconds(kEnoughSeconds);
+  for (int round = 0; round <= rounds && (round < 2 || !enough.passed()); ++round) {
+    const int64_t begin = now_ns();
+    WEFT_TRY(work());
+    auto ticket = queue_.mark();
+    if (!ticket) return ticket.status();
+    WEFT_TRY(wait(*ticket));
+    if (round > 0) times.push_back(static_cast<double>(now_ns() - begin) / 1e3);
+  }
+  return median(times);
+}
+
 Status Measurement::rate(double& into, uint64_t bytes, int rounds, double latency_us,
                          const std::function<Status()>& work) {
-  auto took = median_us(queue_, rounds, work);
+  auto took = median_us(rounds, work);
   if (!took) return took.status();
   into = static_cast<double>(bytes) / std::max(*took - latency_us, kLeastUs);
   return {};
@@ -168,8 +204,21 @@ Status Measurement::rate(double& into, uint64_t bytes, int rounds, double latenc
 
 Status Measurement::run(const cuda::SharedMemory* neighbour) {
   const cuda::Scope scope(executor_.device());
-  WEFT_TRY(memory_.allocate(3 * kLongBytes));
-  into_ = memory_.data(), first_ = into_ + kLongBytes, second_ = first_ + kLongBytes;
+  const Status measured = measure(neighbour);
+  if (measured.ok()) {
+    executor_.host_blocks().give(staging_);
+  } else {  // something may be under way
+    PendingRelease release;
+    release.memory.host.push_back(staging_);
+    release.memory.other = memory_;
+    executor_.leave(std::move(release));
+  }
+  return measured;
+}
+
+Status Measurement::measure(const cuda::SharedMemory* neighbour) {
+  WEFT_TRY(memory_->allocate(3 * kLongBytes));
+  into_ = memory_->data(), first_ = into_ + kLongBytes, second_ = first_ + kLongBytes;
   WEFT_TRY(measure_calls());
   WEFT_TRY(measure_copies());
   WEFT_TRY(measure_reductions());
@@ -185,20 +234,15 @@ Status Measurement::measure_calls() {
     if (!ticket) return ticket.status();
     int64_t asked = now_ns();
     const int64_t queueing = asked - begin;
-    for (auto done = ticket->done(); !done || !*done; done = ticket->done()) {
-      if (!done) return done.status();
-      asked = now_ns();
-    }
+    WEFT_TRY(wait(*ticket, &asked));
     times.push_back(static_cast<double>(queueing + now_ns() - asked) / 1e3);
   }
-  const auto middle = times.begin() + kShortRounds / 2;
-  std::nth_element(times.begin(), middle, times.end());
-  rates.step_us = *middle;
+  rates.step_us = median(times);
   return {};
 }
 
 Status Measurement::measure_copies() {
-  auto latency = median_us(queue_, kShortRounds, [&] { return queue_.copy(into_, first_, sizeof(float)); });
+  auto latency = median_us(kShortRounds, [&] { return queue_.copy(into_, first_, sizeof(float)); });
   if (!latency) return latency.status();
   rates.latency_us = *latency;
   WEFT_TRY(rate(rates.copy_short, kShortBytes, kShortRounds, *latency,
@@ -207,13 +251,11 @@ Status Measurement::measure_copies() {
                 [&] { return queue_.copy(into_, first_, kLongBytes); }));
   auto block = executor_.host_blocks().take(kStagedBytes);
   if (!block) return block.status();
-  Status staged = rate(rates.to_host, kStagedBytes, kLongRounds, *latency,
-                       [&] { return queue_.copy(block->data, first_, kStagedBytes); });
-  if (staged.ok())
-    staged = rate(rates.to_device, kStagedBytes, kLongRounds, *latency,
-                  [&] { return queue_.copy(into_, block->data, kStagedBytes); });
-  executor_.host_blocks().give(*block);
-  return staged;
+  staging_ = *block;
+  WEFT_TRY(rate(rates.to_host, kStagedBytes, kLongRounds, *latency,
+                [&] { return queue_.copy(staging_.data, first_, kStagedBytes); }));
+  return rate(rates.to_device, kStagedBytes, kLongRounds, *latency,
+              [&] { return queue_.copy(into_, staging_.data, kStagedBytes); });
 }
 
 Status Measurement::measure_reductions() {
@@ -330,16 +372,21 @@ Result<model::Machine> machine_for_gpu(Communicator& comm, DeviceExecutor& execu
   std::vector<cuda::SharedMemory> offers(static_cast<size_t>(comm.size()));
   WEFT_TRY(exchange(comm, plan::Collective::all_gather, &mine, offers.data(), sizeof mine));
   if (leads) {
-    Measurement measurement(executor, context.machine().machine.memory, comm.on_device().shares_memory);
+    Rates rates;
     Status measured;
     {
-      const Lock lock = context.lock();
+      Lock lock = context.lock();
+      Measurement measurement(executor, context.machine().machine.memory, comm.on_device().shares_memory,
+                              lock, comm.options().timeout_s);
       const bool offered = neighbour >= 0 && offers[static_cast<size_t>(neighbour)].bytes > 0;
       measured = measurement.run(offered ? &offers[static_cast<size_t>(neighbour)] : nullptr);
+      rates = measurement.rates;
+      (void)context.device_operations().settle_releases();
     }
+    if (measured.code() == Code::timeout) return measured.in(executor.device().describe());
     if (measured.ok()) {
-      decision.machine = machine_of(context.machine().machine, measurement.rates, sharing,
-                                    comm.on_device().direct != nullptr);
+      decision.machine =
+          machine_of(context.machine().machine, rates, sharing, comm.on_device().direct != nullptr);
       keep_machine(facts, decision.machine, true, context.machine().doubt);
     } else {
       log::warn(

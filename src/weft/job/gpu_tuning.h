@@ -33,7 +33,8 @@ using engine::DeviceExecutor;
 
 /// A collective of `comm`, a communicator of GPU memory, that measures if need be (some 100 ms, 128 MiB of
 /// GPU memory on two ranks). The same machine on all ranks. What cannot be measured is taken from the job's
-/// machine, which is logged. Errors: those of the ranks' exchange.
+/// machine, which is logged. Errors: those of the ranks' exchange; timeout, where the device has not done
+/// what measures it within the communicator's timeout.
 Result<model::Machine> machine_for_gpu(Communicator& comm, DeviceExecutor& executor);
 
 }  // namespace weft::job

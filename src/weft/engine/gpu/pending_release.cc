@@ -42,6 +42,7 @@ void UsedMemory::give_back(cuda::BlockPool& host_pool, cuda::BlockPool& device_p
   put(host_pool, exposed_host, true);
   put(device_pool, exposed_device, true);
   mappings.clear();
+  other.reset();
 }
 
 bool PendingRelease::over() {

@@ -42,6 +42,7 @@ struct UsedMemory {
   std::vector<cuda::Block> host, device;
   std::vector<cuda::Block> exposed_host, exposed_device;  // that peers may not be done with
   std::vector<std::shared_ptr<cuda::Importer::Mapping>> mappings;
+  std::shared_ptr<void> other;
 
   /// `retire`: also what was exposed to nobody.
   void give_back(cuda::BlockPool& host_pool, cuda::BlockPool& device_pool, bool retire);
