@@ -106,16 +106,20 @@ TEST(SurplusMappings, NobodyWaitsForTheThreadThatClosesThem) {
   DeferredFree::instance().stream_waits();
   DeferredFree::instance().add_mapping(device, 0);  // the driver knows none there, which is only logged
   fake.block("cuIpcCloseMemHandle", 1);
-  std::thread closing([] { DeferredFree::instance().close_mappings(); });
+  const auto closing = DeferredFree::instance().close_mappings();
+  ASSERT_TRUE(closing.has_value());
   EXPECT_TRUE(closed.becomes(1));
+  EXPECT_FALSE(closing->expired());
   DeferredFree::instance().graph_ends();
   DeferredFree::instance().stream_goes_on();
   DeferredFree::instance().stream_waits();
   DeferredFree::instance().add_mapping(device, 0);
   DeferredFree::instance().stream_goes_on();
   fake.block("cuIpcCloseMemHandle", 0);
-  closing.join();
+  EXPECT_TRUE(eventually([&] { return closing->expired(); }));
   DeferredFree::instance().graph_ends();
+  EXPECT_TRUE(closed.becomes(2));
+  EXPECT_FALSE(DeferredFree::instance().close_mappings().has_value());
 }
 
 TEST(SurplusMappings, AreClosedInSpiteOfAGraphWhereTheyAreTooMany) {

@@ -208,10 +208,14 @@ int map_what_took_the_place(Rank& me) {
       NEED(reached->why.message().find("cuIpcOpenMemHandle") != std::string::npos, 9);
       in_use.reset();
       NEED(reached->behind.expired(), 10);
+      fake.block("cuIpcCloseMemHandle", 1);  // as where it waits for the device
       reached = importer.reach(second);
-      NEED(reached && reached->address, 11);
+      NEED(reached && !reached->address && reached->closing && !reached->behind.expired(), 11);
+      fake.block("cuIpcCloseMemHandle", 0);
+      NEED(eventually([&] { return reached->behind.expired(); }), 12);
+      NEED(importer.reach_of_rank(0, second).ok(), 13);
     }
-    NEED(meet(me), 12);
+    NEED(meet(me), 14);
   }
   return weftCommDestroy(me.comm);
 }

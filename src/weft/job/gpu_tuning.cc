@@ -282,6 +282,8 @@ Status Measurement::measure_peer(const cuda::SharedMemory* neighbour) {
   rates.from_peer = 1 / (1 / rates.to_host + 1 / rates.to_device);  // staged
   if (!shares_ || !neighbour) return {};
   auto reached = executor_.importer().reach(*neighbour);
+  for (; reached && reached->closing && !deadline_.passed(); reached = executor_.importer().reach(*neighbour))
+    lock_.without([] { std::this_thread::sleep_for(kBetweenLooks); });
   if (!reached || !reached->address) return reached ? reached->why : reached.status();
   return rate(rates.from_peer, kLongBytes, kLongRounds, rates.latency_us,
               [&, from = reached->address] { return queue_.copy(into_, from, kLongBytes); });

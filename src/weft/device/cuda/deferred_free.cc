@@ -81,10 +81,16 @@ std::byte* DeferredFree::take_block(const Device& device, BlockKind kind, size_t
   return data;
 }
 
-void DeferredFree::close_mappings() {
-  while (const auto mapping = take_mapping(0)) close(*mapping);
-  MutexLock lock(mutex_);
-  while (closing_ > 0) closed_.wait(lock);  // by other threads
+std::optional<std::weak_ptr<void>> DeferredFree::close_mappings() {
+  std::weak_ptr<void> until;
+  {
+    const MutexLock guard(mutex_);
+    if (mappings_.empty() && !closing_) return std::nullopt;
+    if (!close_all_) close_all_ = std::make_shared<char>();
+    until = close_all_;
+  }
+  ring();
+  return until;
 }
 
 // ---- The thread that gives back
@@ -133,14 +139,14 @@ bool DeferredFree::give_one_in_quiet() {
   return true;
 }
 
-/// The oldest one, if there are more than `keep`; close() has to follow.
+/// The oldest one, if there are more than `keep`, or all have to go; close() has to follow.
 std::optional<DeferredFree::Mapping> DeferredFree::take_mapping(size_t keep) {
   const MutexLock guard(mutex_);
-  if (mappings_.size() <= keep) return std::nullopt;
+  if (mappings_.size() <= (close_all_ ? 0 : keep)) return std::nullopt;
   const Mapping mapping = mappings_.front();
   mappings_.pop_front();
   items_.fetch_sub(1);
-  ++closing_;
+  closing_ = true;
   return mapping;
 }
 
@@ -152,8 +158,8 @@ void DeferredFree::close(const Mapping& mapping) {
     if (!closed.ok()) log::trace("giving back: {}", closed.message());
   }
   const MutexLock guard(mutex_);
-  --closing_;
-  closed_.notify_all();
+  closing_ = false;
+  if (mappings_.empty()) close_all_.reset();
 }
 
 void DeferredFree::give(const Block& block) {

@@ -11,7 +11,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -52,8 +51,9 @@ class DeferredFree {
   void add_mapping(Device& device, DevicePointer base);
   /// Takes a block of exactly this size again; null if there is none.
   std::byte* take_block(const Device& device, BlockKind kind, size_t bytes);
-  /// Closes the mappings now, on this thread, even while streams wait: they prevent other mappings.
-  void close_mappings();
+  /// Has the thread close the mappings that are there, even while streams wait: they prevent other mappings.
+  /// What is returned expires when they are closed; nothing, if there are none. Does not block.
+  std::optional<std::weak_ptr<void>> close_mappings();
 
  private:
   struct Block {
@@ -82,11 +82,11 @@ class DeferredFree {
   std::atomic<uint32_t> rings_{0};  // wake the thread
   Mutex quiet_mutex_;               // held while something is given back because nobody waits
 
-  Mutex mutex_;  // the innermost lock
-  std::condition_variable_any closed_;
+  Mutex mutex_;                                       // the innermost lock
   std::deque<Block> blocks_ WEFT_GUARDED_BY(mutex_);  // the oldest first
   std::deque<Mapping> mappings_ WEFT_GUARDED_BY(mutex_);
-  size_t closing_ WEFT_GUARDED_BY(mutex_) = 0;  // mappings that some thread is about to close
+  bool closing_ WEFT_GUARDED_BY(mutex_) = false;             // the thread is about to close one
+  std::shared_ptr<void> close_all_ WEFT_GUARDED_BY(mutex_);  // until all are closed; null: nobody has asked
   bool started_ WEFT_GUARDED_BY(mutex_) = false;
 };
 

@@ -1,11 +1,21 @@
 #include "device/cuda/ipc.h"
 
 #include <algorithm>
+#include <chrono>
 #include <random>
+#include <thread>
 
+#include "base/clock.h"
 #include "device/cuda/deferred_free.h"
 
 namespace weft::device::cuda {
+
+namespace {
+
+constexpr double kCloseSeconds = 1;
+constexpr auto kBetweenLooks = std::chrono::microseconds(100);
+
+}  // namespace
 
 uint64_t process_number() {
   static const uint64_t number = [] {
@@ -63,34 +73,31 @@ void Importer::drop_if(Condition condition) {
   });
 }
 
-// Closes a mapping that prevents this one, even while a stream waits for this very operation, which fails
+// Mappings that prevent this one are closed even while a stream waits for this very operation, which fails
 // otherwise.
 Result<Importer::Reached> Importer::map(const SharedMemory& memory) {
   const Driver& d = **driver();
   const Range range = range_of(memory);
   drop_if([&](const Kept& k) { return k.range.overlaps(range); });
   DevicePointer base = 0;
-  const auto open = [&] { return d.ipc_open_mem_handle(&base, memory.handle, kIpcLazyPeerAccess); };
-  int opened = open();
-  if (opened == kAlreadyMapped) {
-    DeferredFree::instance().close_mappings();
-    opened = open();
-  }
-  if (opened == kAlreadyMapped) {
-    drop_if([&](const Kept& k) { return k.range.process == range.process && k.mapping.use_count() == 1; });
-    DeferredFree::instance().close_mappings();
-    opened = open();
-  }
+  const int opened = d.ipc_open_mem_handle(&base, memory.handle, kIpcLazyPeerAccess);
   Status status =
       check(opened, "mapping a peer's GPU memory (cuIpcOpenMemHandle; WEFT_CUDA_IPC=off does without)");
   if (status.ok()) {
     auto mapping = std::make_shared<Mapping>(device_, base);
-    return Reached{mapping->at(memory.offset), mapping, {}, {}};
+    return Reached{mapping->at(memory.offset), mapping};
   }
-  if (opened == kAlreadyMapped)
+  if (opened == kAlreadyMapped) {
+    auto closing = DeferredFree::instance().close_mappings();
+    if (!closing) {
+      drop_if([&](const Kept& k) { return k.range.process == range.process && k.mapping.use_count() == 1; });
+      closing = DeferredFree::instance().close_mappings();
+    }
+    if (closing) return Reached{nullptr, nullptr, *closing, std::move(status), true};
     for (const Dropped& dropped : dropped_)
       if (dropped.range.overlaps(range) && !dropped.mapping.expired())
         return Reached{nullptr, nullptr, dropped.mapping, std::move(status)};
+  }
   if (memory.cuda_version == d.version / 10) return status;
   return fail(status.code(),
               "{}; its driver is for CUDA {}.{}, this process's for {}.{}: give both the same one",
@@ -100,7 +107,10 @@ Result<Importer::Reached> Importer::map(const SharedMemory& memory) {
 
 Result<Importer::Reached> Importer::reach_of_rank(int rank, const SharedMemory& offered) {
   if (offered.bytes == 0) return fail(Code::unsupported, "rank {} shares no GPU memory", rank);
+  const Deadline deadline = Deadline::in_seconds(kCloseSeconds);
   auto reached = reach(offered);
+  for (; reached && reached->closing && !deadline.passed(); reached = reach(offered))
+    std::this_thread::sleep_for(kBetweenLooks);
   const Status why = reached && !reached->address ? reached->why : reached.status();
   if (!why.ok()) return why.in(fmt::format("rank {}", rank));
   return reached;
@@ -115,7 +125,7 @@ Result<Importer::Reached> Importer::reach(const SharedMemory& memory) {
         memory.format, kSharedMemoryFormat);
   if (memory.process == process_number()) {
     WEFT_TRY(device_.reach(memory.ordinal));
-    return Reached{reinterpret_cast<std::byte*>(memory.address), nullptr, {}, {}};
+    return Reached{reinterpret_cast<std::byte*>(memory.address)};
   }
   auto known = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) {
     return k.range.process == memory.process && k.buffer_id == memory.buffer_id;
@@ -132,7 +142,7 @@ Result<Importer::Reached> Importer::reach(const SharedMemory& memory) {
   }
   std::rotate(kept_.begin(), known, known + 1);
   const auto& mapping = kept_.front().mapping;
-  return Reached{mapping->at(memory.offset), mapping, {}, {}};
+  return Reached{mapping->at(memory.offset), mapping};
 }
 
 }  // namespace weft::device::cuda

@@ -73,16 +73,20 @@ class Importer {
   };
   struct Reached {
     std::byte* address = nullptr;
-    std::shared_ptr<Mapping> mapping;  // null inside a process
-    // Null address: the owner's earlier memory there is still mapped here, and this is its user. The caller
-    // asks again when it has expired; until then the driver refuses with `why`.
-    std::weak_ptr<Mapping> behind;
-    Status why;
+    std::shared_ptr<Mapping> mapping = nullptr;  // null inside a process
+    // Null address: the owner's earlier memory there is still mapped here, and this is its user, or stands
+    // for mappings that are being closed. The caller asks again when it has expired; until then the driver
+    // refuses with `why`.
+    std::weak_ptr<void> behind = {};
+    Status why = {};
+    bool closing = false;  // nobody has to do anything for that
   };
-  /// Where the memory of a peer can be reached from here. Errors name the likely cause.
+  /// Where the memory of a peer can be reached from here. Errors name the likely cause. No mapping is closed
+  /// on the calling thread, since that may wait for the device.
   Result<Reached> reach(const SharedMemory& memory);
-  /// The same for what a rank offers to a communicator, now: without an address it fails. Errors: those of
-  /// reach(), unsupported (the rank offers nothing). The sentence names the rank.
+  /// The same for what a rank offers to a communicator, now: without an address it fails, after a second in
+  /// which mappings are closed. Errors: those of reach(), unsupported (the rank offers nothing). The sentence
+  /// names the rank.
   Result<Reached> reach_of_rank(int rank, const SharedMemory& offered);
 
  private:

@@ -183,7 +183,7 @@ class DeviceRun {
     int32_t handle;
     uint32_t number;
     cuda::SharedMemory memory;
-    std::weak_ptr<cuda::Importer::Mapping> behind;
+    std::weak_ptr<void> behind;
   };
   std::vector<Postponed> postponed_;
 };
