@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/ranks.h"
+#include "base/clock.h"
 #include "cuda/graphs.h"
 #include "engine/gpu/device_run.h"
 #include "engine/ranks.h"
@@ -17,6 +18,7 @@ namespace weft::engine::pending_release_test {
 namespace {
 
 using plan::Collective;
+using testing::FakeControls;
 
 struct Leftovers : ::testing::TestWithParam<uint64_t> {};
 
@@ -65,6 +67,28 @@ TEST_P(Leftovers, ScratchThatWasExposedIsNotLentAgainAfterAFailure) {
         failed.arrive_and_wait();
       },
       options);
+}
+
+// Every question was queued behind the others. After a thousand, 100 s, the driver waited for room in the
+// queue, with the context's lock, and no operation came to its deadline any more.
+TEST(DeviceThatDoesNothing, IsAskedOnce) {
+  WEFT_NEED_FAKE(fake);
+  auto executor = DeviceExecutor::open(0);
+  ASSERT_TRUE(executor.ok()) << executor.status().message();
+  testing::HeldStream held((*executor)->queue(0).stream());
+  if (!held.held()) GTEST_SKIP() << "no stream waits here";
+  const uint64_t before = fake.calls("cuEventRecord");
+  int64_t now = now_ns();
+  const auto ask = [&] { return (*executor)->alive(now += 1'000'000'000); };
+  for (int time = 0; time < 3000; ++time) ASSERT_TRUE(ask().ok());
+  EXPECT_EQ(fake.calls("cuEventRecord"), before + 1);
+  fake.break_device(0, cuda::kIllegalAddress);
+  EXPECT_FALSE(ask().ok());
+  fake.break_device(0, 0);
+  held.let_go();
+  EXPECT_TRUE(testing::eventually([&] { return ask().ok(); }));
+  const cuda::Scope scope((*executor)->device());
+  EXPECT_TRUE((*executor)->queue(0).drain().ok());
 }
 
 // A piece of a slab, and a block of its own.

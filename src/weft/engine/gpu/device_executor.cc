@@ -102,14 +102,20 @@ void DeviceExecutor::note_staging(const Status& why) {
             why.message());
 }
 
-// What a kernel or a copy of the program has done to the device's context every later call returns.
+// What a kernel or a copy of the program has done to the device's context every later call returns. A device
+// that does nothing is asked once: a queue holds so many questions, and then the driver waits for room.
 Status DeviceExecutor::alive(int64_t now) {
   if (now - last_asked_ns_ < kBetweenQuestionsNs) return {};
   last_asked_ns_ = now;
   const cuda::Scope scope(device_);
-  auto ticket = queue(0).mark();
-  if (!ticket) return ticket.status();
-  return ticket->done().status();
+  if (!asked_.valid()) {
+    auto ticket = queue(0).mark();
+    if (!ticket) return ticket.status();
+    asked_ = ticket.take();
+  }
+  const auto done = asked_.done();
+  if (!done || *done) asked_ = cuda::Ticket();
+  return done.status();
 }
 
 void DeviceExecutor::leave(PendingRelease release) {

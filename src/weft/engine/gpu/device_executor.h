@@ -81,6 +81,7 @@ class DeviceExecutor {
   int64_t last_asked_ns_ = 0;                                         // whether it is alive
   std::array<std::unique_ptr<cuda::Queue>, kCopyQueues + 1> queues_;  // emptied before the blocks go
   std::vector<PendingRelease> releases_;                              // have tickets of the queues
+  cuda::Ticket asked_;                                                // of alive()
 };
 
 }  // namespace weft::engine
