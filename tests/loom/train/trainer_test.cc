@@ -193,7 +193,7 @@ TEST_F(Trained, ACheckpointOfAnyLayoutBecomesAWholeModel) {
       EXPECT_EQ(get_file(exported + name), get_file(out + model + name)) << name << " of step " << step;
   }
   EXPECT_FALSE(std::filesystem::exists(out + "/models/step-00000010")) << "that is run.out/model";
-  std::filesystem::remove_all(config_.data.folder);
+  for (const std::string& folder : {config_.data.folder, out + "/model"}) std::filesystem::remove_all(folder);
   const auto without = train::export_model(out + "/checkpoints/step-00000010", folder_ / "without");
   LOOM_ASSERT_OK(without);
   EXPECT_FALSE(without->tokenizer);
