@@ -19,5 +19,6 @@ wait_until() {
   done
 }
 
-# Liveness or data, whichever connection tells of the death first.
-names_rank_1() { grep -qE "rank 1 (is dead|closed its connection)|connection with rank 1 broke" "$folder/output"; }
+# Liveness or data, whichever connection tells of the death first. srun may lose the last words of the tasks that it ends after a
+# killed one, so tasks write them to errors.RANK themselves.
+names_rank_1() { grep -qE "rank 1 (is dead|closed its connection)|connection with rank 1 broke" "$folder"/errors.*; }

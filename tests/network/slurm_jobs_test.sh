@@ -55,7 +55,7 @@ expect_resumed() { grep -q "resumed after step $before\$" "$folder/output" || fa
 limited=$(sbatch --parsable -N1 -n1 -t 1 --signal=TERM@50 -o "$folder/limited" "$folder/job.sh" "--run.out=$folder/limited-run")
 
 echo "== a killed task"
-srun -N2 -n2 bash -c "echo \$\$ > $folder/pid.\$SLURM_PROCID; exec ${train[*]}" > "$folder/output" 2>&1 &
+srun -N2 -n2 bash -c "echo \$\$ > $folder/pid.\$SLURM_PROCID; exec ${train[*]} 2> $folder/errors.\$SLURM_PROCID" > "$folder/output" 2>&1 &
 job=$!
 wait_for_checkpoint
 kill -9 "$(< "$folder/pid.1")"

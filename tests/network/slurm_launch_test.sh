@@ -39,7 +39,7 @@ grep -q "this job of Slurm has 4 tasks, and srun starts them" "$folder/batch" ||
 right 1 salloc --quiet -n2 "${perf[@]}"
 
 echo "== a killed task"
-srun -N2 -n2 bash -c "echo \$\$ > $folder/pid.\$SLURM_PROCID; exec $bin/all_reduce_perf -b 64K -e 64K -n 100000000 -c 0" \
+srun -N2 -n2 bash -c "echo \$\$ > $folder/pid.\$SLURM_PROCID; exec $bin/all_reduce_perf -b 64K -e 64K -n 100000000 -c 0 2> $folder/errors.\$SLURM_PROCID" \
   > "$folder/output" 2>&1 &
 job=$!
 wait_until 30 "ranks that have met" grep -q "^#  Rank  1" "$folder/output"
