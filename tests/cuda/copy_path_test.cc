@@ -514,33 +514,10 @@ TEST(CopyPath, AnAbortLeavesTheStreamOfACallToItsThread) {
 TEST(CopyPath, AnAbortEndsACallThatWaitsForRoomInItsStream) {
   WEFT_NEED_COPY_PATH();
   WEFT_NEED_FAKE(fake);
-  std::barrier both(2);
-  run_ranks(
-      blocks(1, 2),
-      [&](Rank& me) {
-        DeviceArray<float> send(filled(me.rank, kCount)), recv(2 * kCount);
-        if (me.rank == 0) {
-          const DeviceStream stream;
-          std::atomic<int> calls{0};
-          std::thread caller([&] {  // rank 1 calls nothing
-            while (weftAllGather(send.data(), recv.data(), kCount, weftFloat, me.comm, stream.weft()) ==
-                   weftSuccess)
-              ++calls;
-          });
-          int seen = -1;
-          EXPECT_TRUE(eventually([&] {
-            std::this_thread::sleep_for(std::chrono::milliseconds(50));
-            return std::exchange(seen, calls.load()) == calls.load();
-          }));
-          EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
-          caller.join();
-          stream.synchronize();
-        }
-        both.arrive_and_wait();
-        if (me.rank == 1) (void)weftCommAbort(me.comm);
-        me.comm = nullptr;
-      },
-      on_device);
+  DeviceArray<float> send(filled(0, kCount)), recv(2 * kCount);
+  plan_paths::expect_abort_ends_wait_for_room([&](weftComm_t comm, const DeviceStream& stream) {
+    return weftAllGather(send.data(), recv.data(), kCount, weftFloat, comm, stream.weft());
+  });
 }
 
 // The staging of a rank that had failed stayed as long as its job.

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "api/ranks.h"
@@ -192,6 +194,36 @@ inline void expect_full_stream_makes_room(const Nodes& nodes, int calls,
         lets_go.join();
         stream.synchronize();
         EXPECT_EQ(data.get().back(), static_cast<float>(me.size * me.size));
+      },
+      on_device);
+}
+
+/// Makes calls, which rank 1 does not make, until the caller waits for room in its stream. An abort ends
+/// that.
+inline void expect_abort_ends_wait_for_room(
+    const std::function<weftResult_t(weftComm_t, const DeviceStream&)>& call) {
+  std::barrier both(2);
+  run_ranks(
+      blocks(1, 2),
+      [&](Rank& me) {
+        if (me.rank == 0) {
+          const DeviceStream stream;
+          std::atomic<int> calls{0};
+          std::thread caller([&] {
+            while (call(me.comm, stream) == weftSuccess) ++calls;
+          });
+          int seen = -1;
+          EXPECT_TRUE(eventually([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            return std::exchange(seen, calls.load()) == calls.load();
+          }));
+          EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
+          caller.join();
+          stream.synchronize();
+        }
+        both.arrive_and_wait();
+        if (me.rank == 1) (void)weftCommAbort(me.comm);
+        me.comm = nullptr;
       },
       on_device);
 }

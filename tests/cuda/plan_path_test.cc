@@ -136,31 +136,9 @@ TEST(PlanPath, ACallThatWaitsForRoomInAFullStreamHoldsNobodyUp) {
 TEST(PlanPath, AnAbortEndsACallThatWaitsForRoomInItsStream) {
   WEFT_NEED_PLAN_PATH();
   WEFT_NEED_FAKE(fake);
-  std::barrier both(2);
-  run_ranks(
-      blocks(1, 2),
-      [&](Rank& me) {
-        const DeviceArray<float> data(kCount);
-        if (me.rank == 0) {
-          const DeviceStream stream;
-          std::atomic<int> calls{0};
-          std::thread caller([&] {  // rank 1 calls nothing
-            while (sum_in_place(data, kCount, me.comm, stream) == weftSuccess) ++calls;
-          });
-          int seen = -1;
-          EXPECT_TRUE(eventually([&] {
-            std::this_thread::sleep_for(std::chrono::milliseconds(50));
-            return std::exchange(seen, calls.load()) == calls.load();
-          }));
-          EXPECT_EQ(weftCommAbort(me.comm), weftSuccess);
-          caller.join();
-          stream.synchronize();
-        }
-        both.arrive_and_wait();
-        if (me.rank == 1) (void)weftCommAbort(me.comm);
-        me.comm = nullptr;
-      },
-      on_device);
+  const DeviceArray<float> data(kCount);
+  expect_abort_ends_wait_for_room(
+      [&](weftComm_t comm, const DeviceStream& stream) { return sum_in_place(data, kCount, comm, stream); });
 }
 
 /// Kernels of one communicator count the same epochs, whichever streams they are on.
