@@ -73,8 +73,8 @@ Result<DatasetSummary> make_examples(const std::vector<text::ExampleFile>& files
   return summary;
 }
 
-/// What a user who expects fields to be read must know of files without labels; "" if no name tells of
-/// fields.
+/// A note for users who expect Loom to read fields of files without labels. "" if no file's name ends as
+/// those of fields do.
 std::string note_on_fields(const std::vector<std::string>& files) {
   for (const std::string& path : files) {
     const std::string extension = std::filesystem::path(path).extension().string();

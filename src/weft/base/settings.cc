@@ -78,10 +78,8 @@ constexpr Row kRows[] = {
      "host."},
     {"WEFT_OFI_DOMAINS", &Settings::ofi_domains, kAny, kTransports,
      "The domains of libfabric, that is NICs, in the syntax of `WEFT_SOCKET_IFNAME`: `rdmap`, "
-     "`=mlx5_0,mlx5_1`, "
-     "`^mlx5_bond`. Each domain that names choose is a rail, in the order of the names. Empty: all of an "
-     "RDMA "
-     "fabric; of a plain network, the interface by which the rank reaches rank 0."},
+     "`=mlx5_0,mlx5_1`, `^mlx5_bond`. Each domain that names choose is a rail, in the order of the names. "
+     "Empty: all of an RDMA fabric; of a plain network, the interface by which the rank reaches rank 0."},
     {"WEFT_SHM", &Settings::shm, kAny, kTransports,
      "Whether ranks of one node use shared memory. Off: they use the network, as if they were on two nodes."},
     {"WEFT_CMA", &Settings::cma, kAny, kTransports,

@@ -10,8 +10,8 @@
 // Operations of one path are numbered: their *epochs*.
 //
 // Thread safety: under the context's lock, and inside a cuda::Scope of its device. Methods that get the Lock
-// call the driver without it: a call waits there for room in a full stream, and what makes room may be the
-// end of another operation.
+// call the driver without it. A call waits there for room in a full stream, and the end of another operation
+// may be what makes room.
 #pragma once
 
 #include <atomic>
@@ -88,7 +88,7 @@ class StreamPath {
 
   /// Puts the begin of an operation into its stream, and returns its epoch; leave() puts the rest. In between
   /// come the begins of other calls of a group. Each is called in a turn. A handle may name another stream on
-  /// another thread, so one thread calls both, and it calls leave() even if let_go() has come before.
+  /// another thread, so one thread calls both. It calls leave() even after let_go().
   virtual Result<uint64_t> arrive(Lock& lock, const Operation& op,
                                   const std::shared_ptr<const Served>& served)
       WEFT_REQUIRES(context_lock) = 0;
