@@ -26,10 +26,10 @@ void run_norm(const Operands<T>& o) {
   using A = acc_t<T>;
   const Part weight = o.step.part, bias = bias_of(weight);
   if (o.step.kernel == Kernel::norm)
-    o.op.layer_norm_forward(o.context(), o.in(0), o.parameter(weight), o.parameter(bias), o.out(0),
+    o.op.norm_forward(o.context(), o.in(0), o.parameter(weight), o.parameter(bias), o.out(0),
                             o.template out<A>(1), o.template out<A>(2), o.rows(), o.step.in, o.spec.epsilon);
   else
-    o.op.layer_norm_backward(o.context(), o.in(0), o.parameter(weight), o.template in<A>(1),
+    o.op.norm_backward(o.context(), o.in(0), o.parameter(weight), o.template in<A>(1),
                              o.template in<A>(2), o.in(3), o.out(0), o.step.adds, o.gradient(weight),
                              o.gradient(bias), o.rows(), o.step.in);
 }

@@ -21,26 +21,65 @@ void backward_of(Workers& workers, const T* x, const T* dy, T* dx, int64_t n) {
   });
 }
 
-template <typename T>
-void forward(Workers& workers, Activation activation, const T* x, T* y, int64_t n) {
-  using A = acc_t<T>;
+template <typename F, typename T>
+void gated_forward_of(Workers& workers, const T* x, T* y, int64_t rows, int64_t width) {
+  for_ranges(workers, rows, rows_per_piece(width), [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      const T *gate = x + row * 2 * width, *up = gate + width;
+      T* const to = y + row * width;
+#pragma omp simd
+      for (int64_t c = 0; c < width; ++c) store(to[c], F::value(load(gate[c])) * load(up[c]));
+    }
+  });
+}
+
+template <typename F, typename T>
+void gated_backward_of(Workers& workers, const T* x, const T* dy, T* dx, int64_t rows, int64_t width) {
+  for_ranges(workers, rows, rows_per_piece(width), [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      const T *gate = x + row * 2 * width, *up = gate + width, *from = dy + row * width;
+      T *const dgate = dx + row * 2 * width, *const dup = dgate + width;
+#pragma omp simd
+      for (int64_t c = 0; c < width; ++c) {
+        const auto g = load(gate[c]), d = load(from[c]);
+        store(dgate[c], F::slope(g) * load(up[c]) * d);
+        store(dup[c], F::value(g) * d);
+      }
+    }
+  });
+}
+
+/// call(F) with the functions of that activation.
+template <typename A, typename Call>
+void with(Activation activation, const Call& call) {
   switch (activation) {
-    case Activation::gelu_tanh: return forward_of<GeluTanh<A>>(workers, x, y, n);
-    case Activation::gelu_erf: return forward_of<GeluErf<A>>(workers, x, y, n);
-    case Activation::relu: return forward_of<Relu<A>>(workers, x, y, n);
-    case Activation::tanh: return forward_of<Tanh<A>>(workers, x, y, n);
+    case Activation::gelu_tanh: return call(GeluTanh<A>());
+    case Activation::gelu_erf: return call(GeluErf<A>());
+    case Activation::relu: return call(Relu<A>());
+    case Activation::silu: return call(Silu<A>());
+    case Activation::tanh: return call(Tanh<A>());
   }
 }
 
 template <typename T>
+void forward(Workers& workers, Activation activation, const T* x, T* y, int64_t n) {
+  with<acc_t<T>>(activation, [&]<typename F>(F) { forward_of<F>(workers, x, y, n); });
+}
+
+template <typename T>
 void backward(Workers& workers, Activation activation, const T* x, const T* dy, T* dx, int64_t n) {
-  using A = acc_t<T>;
-  switch (activation) {
-    case Activation::gelu_tanh: return backward_of<GeluTanh<A>>(workers, x, dy, dx, n);
-    case Activation::gelu_erf: return backward_of<GeluErf<A>>(workers, x, dy, dx, n);
-    case Activation::relu: return backward_of<Relu<A>>(workers, x, dy, dx, n);
-    case Activation::tanh: return backward_of<Tanh<A>>(workers, x, dy, dx, n);
-  }
+  with<acc_t<T>>(activation, [&]<typename F>(F) { backward_of<F>(workers, x, dy, dx, n); });
+}
+
+template <typename T>
+void gated_forward(Workers& workers, Activation activation, const T* x, T* y, int64_t rows, int64_t width) {
+  with<acc_t<T>>(activation, [&]<typename F>(F) { gated_forward_of<F>(workers, x, y, rows, width); });
+}
+
+template <typename T>
+void gated_backward(Workers& workers, Activation activation, const T* x, const T* dy, T* dx, int64_t rows,
+                    int64_t width) {
+  with<acc_t<T>>(activation, [&]<typename F>(F) { gated_backward_of<F>(workers, x, dy, dx, rows, width); });
 }
 
 }  // namespace
@@ -49,6 +88,8 @@ template <typename T>
 void add_activation(Operators<T>& table) {
   table.activation_forward = forward<T>;
   table.activation_backward = backward<T>;
+  table.gated_forward = gated_forward<T>;
+  table.gated_backward = gated_backward<T>;
 }
 LOOM_FOR_EVERY_TYPE(add_activation)
 

@@ -1,5 +1,5 @@
-// The activations as functions of one number: GELU by tanh, GELU exactly, ReLU; and the tanh of poolers. The
-// CPU's operators and the GPU's kernels are made of them.
+// The activations as functions of one number: GELU by tanh, GELU exactly, ReLU, SiLU; and the tanh of
+// poolers. The CPU's operators and the GPU's kernels are made of them.
 //
 // Included only by files that are compiled once for each instruction set, hence the namespace of its own.
 #pragma once
@@ -37,6 +37,16 @@ template <typename A>
 struct Relu {
   LOOM_ON_DEVICE static A value(A x) { return x < A(0) ? A(0) : x; }  // this way round, a NaN stays one
   LOOM_ON_DEVICE static A slope(A x) { return x > A(0) ? A(1) : A(0); }
+};
+
+/// x · sigmoid(x).
+template <typename A>
+struct Silu {
+  LOOM_ON_DEVICE static A value(A x) { return x * sigmoid_of(x); }
+  LOOM_ON_DEVICE static A slope(A x) {
+    const A s = sigmoid_of(x);
+    return s + x * s * (A(1) - s);
+  }
 };
 
 template <typename A>

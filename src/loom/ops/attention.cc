@@ -6,7 +6,8 @@
 // A query sees a range of keys: up to itself, or up to the end of its sequence, and with a window only the
 // last ones. Tiles that no query sees are left out.
 //
-// A part is one head of one sequence; its q, k and v are first copied side by side, as type A.
+// A part is one head of one sequence; its q, k and v are first copied side by side, as type A. Backward,
+// queries' heads that share keys are one part, one after the other, so that only it adds to their gradients.
 #include <cmath>
 
 #include "ops/draws.h"
@@ -31,15 +32,18 @@ inline float alibi_slope(int64_t head, int64_t heads) {
 
 /// Which head of which sequence (its number among all heads of all sequences), and where its slices are.
 struct Place {
-  int64_t head, first_row, stride, column;
-  int64_t last_key;  // behind the last key of the sequence
-  float slope;       // of ALiBi, or 0
+  int64_t head, first_row, stride;
+  int64_t query, key, value;  // first columns
+  int64_t last_key;           // behind the last key of the sequence
+  float slope;                // of ALiBi, or 0
 
   Place(const AttentionShape& s, int64_t part, int64_t columns)
       : head(part / s.heads * (s.all_heads > 0 ? s.all_heads : s.heads) + s.first_head + part % s.heads),
         first_row(part / s.heads * s.tokens),
         stride(columns),
-        column(part % s.heads * s.head_size),
+        query(part % s.heads * s.head_size),
+        key(s.width() + part % s.heads / (s.heads / s.key_heads()) * s.head_size),
+        value(key + s.key_width()),
         last_key(s.lengths != nullptr ? s.lengths[part / s.heads] : s.tokens),
         slope(s.alibi ? alibi_slope(s.first_head + part % s.heads, s.all_heads > 0 ? s.all_heads : s.heads)
                       : 0.0f) {}
@@ -61,18 +65,18 @@ inline bool any_visible(const AttentionShape& s, const Place& at, int64_t i, int
 
 /// to[S, D] = a head's slice of from[M, stride] times `factor`.
 template <typename T, typename A>
-void pack(const AttentionShape& s, const Place& at, int64_t offset, const T* from, A factor, A* to) {
+void pack(const AttentionShape& s, const Place& at, int64_t column, const T* from, A factor, A* to) {
   for (int64_t t = 0; t < s.tokens; ++t) {
-    const T* row = from + (at.first_row + t) * at.stride + offset + at.column;
+    const T* row = from + (at.first_row + t) * at.stride + column;
 #pragma omp simd
     for (int64_t d = 0; d < s.head_size; ++d) to[t * s.head_size + d] = load(row[d]) * factor;
   }
 }
 
 template <typename T, typename A>
-void unpack(const AttentionShape& s, const Place& at, int64_t offset, const A* from, A factor, T* to) {
+void unpack(const AttentionShape& s, const Place& at, int64_t column, const A* from, A factor, T* to) {
   for (int64_t t = 0; t < s.tokens; ++t) {
-    T* row = to + (at.first_row + t) * at.stride + offset + at.column;
+    T* row = to + (at.first_row + t) * at.stride + column;
 #pragma omp simd
     for (int64_t d = 0; d < s.head_size; ++d) store(row[d], from[t * s.head_size + d] * factor);
   }
@@ -146,15 +150,15 @@ void forward(Workers& workers, const AttentionShape& s, const T* qkv, T* out, ac
   const int64_t slice = s.tokens * s.head_size;
   const int64_t tile = min_of(kTile, s.tokens), packed = small_scratch<T>(tile, s.head_size);
   for_parts(workers, s.batch * s.heads, [&](int64_t part, int worker) {
-    const Place in(s, part, 3 * s.width()), to(s, part, s.width());
+    const Place in(s, part, s.qkv_width()), to(s, part, s.width());
     std::byte* const packing = workers.scratch(
         worker, static_cast<size_t>(packed) + sizeof(A) * (4 * slice + tile * tile + s.tokens));
     A* q = reinterpret_cast<A*>(packing + packed);
     A *k = q + slice, *v = k + slice, *o = v + slice, *scores = o + slice, *sum = scores + tile * tile;
     A* largest = lse + part * s.tokens;
-    pack(s, in, 0, qkv, A(s.scale), q);
-    pack(s, in, s.width(), qkv, A(1), k);
-    pack(s, in, 2 * s.width(), qkv, A(1), v);
+    pack(s, in, in.query, qkv, A(s.scale), q);
+    pack(s, in, in.key, qkv, A(1), k);
+    pack(s, in, in.value, qkv, A(1), v);
     for (int64_t i = 0; i < slice; ++i) o[i] = 0;
     for (int64_t i = 0; i < s.tokens; ++i) largest[i] = A(-1e30), sum[i] = 0;
     for (int64_t i = 0; i < s.tokens; i += tile) {
@@ -176,7 +180,7 @@ void forward(Workers& workers, const AttentionShape& s, const T* qkv, T* out, ac
       for (int64_t d = 0; d < s.head_size; ++d) o[t * s.head_size + d] *= inverse;
       largest[t] += A(std::log(static_cast<double>(sum[t])));
     }
-    unpack(s, to, 0, o, A(1), out);
+    unpack(s, to, to.query, o, A(1), out);
   });
 }
 
@@ -239,37 +243,49 @@ void tile_backward(const AttentionShape& s, const Place& at, const Head<A>& h, c
   small_product<T>(of_keys, h.dp, h.q + i * d, true, h.dk + j * d, h.packing);
 }
 
+/// dq of one head of queries; adds to dk and dv.
+template <typename T>
+void head_backward(const AttentionShape& s, int64_t part, const Head<acc_t<T>>& h, const T* qkv, const T* out,
+                   const acc_t<T>* lse, const T* dout, T* dqkv) {
+  using A = acc_t<T>;
+  const Place in(s, part, s.qkv_width()), to(s, part, s.width());
+  const int64_t slice = s.tokens * s.head_size, tile = min_of(kTile, s.tokens);
+  pack(s, in, in.query, qkv, A(s.scale), h.q);
+  pack(s, to, to.query, out, A(1), h.dq);  // only for delta
+  pack(s, to, to.query, dout, A(1), h.dout);
+  for (int64_t t = 0; t < s.tokens; ++t) {
+    A sum = 0;
+    for (int64_t d = 0; d < s.head_size; ++d) sum += h.dout[t * s.head_size + d] * h.dq[t * s.head_size + d];
+    h.delta[t] = sum;
+  }
+  for (int64_t i = 0; i < slice; ++i) h.dq[i] = 0;
+  for (int64_t j = 0; j < s.tokens; j += tile)
+    for (int64_t i = 0; i < s.tokens; i += tile) {
+      const int64_t rows = min_of(tile, s.tokens - i), keys = min_of(tile, s.tokens - j);
+      if (any_visible(s, in, i, rows, j, keys))
+        tile_backward<T>(s, in, h, lse + part * s.tokens, i, rows, j, keys);
+    }
+  unpack(s, in, in.query, h.dq, A(s.scale), dqkv);
+}
+
 template <typename T>
 void backward(Workers& workers, const AttentionShape& s, const T* qkv, const T* out, const acc_t<T>* lse,
               const T* dout, T* dqkv) {
   using A = acc_t<T>;
-  const int64_t slice = s.tokens * s.head_size;
+  const int64_t slice = s.tokens * s.head_size, sharing = s.heads / s.key_heads();
   const int64_t tile = min_of(kTile, s.tokens), packed = small_scratch<T>(tile, s.head_size);
-  for_parts(workers, s.batch * s.heads, [&](int64_t part, int worker) {
-    const Place in(s, part, 3 * s.width()), to(s, part, s.width());
+  for_parts(workers, s.batch * s.key_heads(), [&](int64_t group, int worker) {
     const size_t bytes = static_cast<size_t>(packed) + sizeof(A) * Head<A>::elements(slice, tile, s.tokens);
     const Head<A> h(workers.scratch(worker, bytes), packed, slice, tile, s.tokens);
-    pack(s, in, 0, qkv, A(s.scale), h.q);
-    pack(s, in, s.width(), qkv, A(1), h.k);
-    pack(s, in, 2 * s.width(), qkv, A(1), h.v);
-    pack(s, to, 0, out, A(1), h.dq);  // only for delta
-    pack(s, to, 0, dout, A(1), h.dout);
-    for (int64_t t = 0; t < s.tokens; ++t) {
-      A sum = 0;
-      for (int64_t d = 0; d < s.head_size; ++d)
-        sum += h.dout[t * s.head_size + d] * h.dq[t * s.head_size + d];
-      h.delta[t] = sum;
-    }
-    for (int64_t i = 0; i < 3 * slice; ++i) h.dq[i] = 0;  // and dk, dv behind it
-    for (int64_t j = 0; j < s.tokens; j += tile)
-      for (int64_t i = 0; i < s.tokens; i += tile) {
-        const int64_t rows = min_of(tile, s.tokens - i), keys = min_of(tile, s.tokens - j);
-        if (any_visible(s, in, i, rows, j, keys))
-          tile_backward<T>(s, in, h, lse + part * s.tokens, i, rows, j, keys);
-      }
-    unpack(s, in, 0, h.dq, A(s.scale), dqkv);
-    unpack(s, in, s.width(), h.dk, A(1), dqkv);
-    unpack(s, in, 2 * s.width(), h.dv, A(1), dqkv);
+    const int64_t first = group * sharing;
+    const Place in(s, first, s.qkv_width());
+    pack(s, in, in.key, qkv, A(1), h.k);
+    pack(s, in, in.value, qkv, A(1), h.v);
+    for (int64_t i = 0; i < 2 * slice; ++i) h.dk[i] = 0;  // and dv behind it
+    for (int64_t part = first; part < first + sharing; ++part)
+      head_backward<T>(s, part, h, qkv, out, lse, dout, dqkv);
+    unpack(s, in, in.key, h.dk, A(1), dqkv);
+    unpack(s, in, in.value, h.dv, A(1), dqkv);
   });
 }
 
@@ -278,9 +294,10 @@ template <typename T>
 void step(Workers& workers, const AttentionShape& s, const T* q, const T* keys, const T* values,
           int64_t position, T* out) {
   using A = acc_t<T>;
-  const int64_t width = s.width(), count = position + 1;
+  const int64_t stride = s.key_width(), count = position + 1;
   for_parts(workers, s.heads, [&](int64_t part, int worker) {
-    const Place at(s, part, width);
+    const Place at(s, part, s.width());
+    const int64_t key = at.key - s.width();  // and value
     A* scores = reinterpret_cast<A*>(workers.scratch(worker, sizeof(A) * (count + s.head_size)));
     A* sums = scores + count;
     const int64_t first = Keys(s, at, position).first;
@@ -288,7 +305,7 @@ void step(Workers& workers, const AttentionShape& s, const T* q, const T* keys, 
     for (int64_t k = first; k < count; ++k) {
       A score = 0;
       for (int64_t d = 0; d < s.head_size; ++d)
-        score += load(q[at.column + d]) * A(s.scale) * load(keys[k * width + at.column + d]);
+        score += load(q[at.query + d]) * A(s.scale) * load(keys[k * stride + key + d]);
       scores[k] = score + A(at.slope) * A(k - position);
       high = scores[k] > high ? scores[k] : high;
     }
@@ -296,9 +313,9 @@ void step(Workers& workers, const AttentionShape& s, const T* q, const T* keys, 
     for (int64_t k = first; k < count; ++k) {
       const A weight = exp_of(scores[k] - high);
       total += weight;
-      for (int64_t d = 0; d < s.head_size; ++d) sums[d] += weight * load(values[k * width + at.column + d]);
+      for (int64_t d = 0; d < s.head_size; ++d) sums[d] += weight * load(values[k * stride + key + d]);
     }
-    for (int64_t d = 0; d < s.head_size; ++d) store(out[at.column + d], sums[d] / total);
+    for (int64_t d = 0; d < s.head_size; ++d) store(out[at.query + d], sums[d] / total);
   });
 }
 

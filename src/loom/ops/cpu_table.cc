@@ -18,7 +18,7 @@ void add_elementwise(Operators<T>&);
 template <typename T>
 void add_embedding(Operators<T>&);
 template <typename T>
-void add_layer_norm(Operators<T>&);
+void add_norm(Operators<T>&);
 template <typename T>
 void add_linear(Operators<T>&);
 template <typename T>
@@ -41,7 +41,7 @@ void fill(Operators<T>& table) {
   add_dropout(table);
   add_elementwise(table);
   add_embedding(table);
-  add_layer_norm(table);
+  add_norm(table);
   add_linear(table);
   add_normal(table);
   add_rotary(table);

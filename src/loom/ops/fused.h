@@ -18,11 +18,11 @@ struct FusedOperators {
   using Operator = device::Operator<Signature>;
 
   /// sum[M, C] = residual + dropout(x + added[C]), y[M, C] = (sum - mean) · rstd · weight + bias. `added` may
-  /// be null; sum may be residual or x.
+  /// be null; sum may be residual or x; bias and mean as norm_forward() has them.
   Operator<void(const Dropout&, const T* residual, const T* x, const T* added, T* sum, const T* weight,
                 const T* bias, T* y, A* mean, A* rstd, int64_t rows, int64_t width, float epsilon)>
       residual_norm;
-  /// layer_norm_backward(), and masked[M, C] = dropout(dx).
+  /// norm_backward(), and masked[M, C] = dropout(dx).
   Operator<void(const Dropout&, const T* x, const T* weight, const A* mean, const A* rstd, const T* dy, T* dx,
                 bool add_to_dx, A* dweight, A* dbias, T* masked, int64_t rows, int64_t width)>
       norm_gradient_dropout;

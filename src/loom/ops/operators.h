@@ -23,7 +23,7 @@
 
 namespace loom::ops {
 
-enum class Activation { gelu_tanh, gelu_erf, relu, tanh };
+enum class Activation { gelu_tanh, gelu_erf, relu, silu, tanh };
 
 /// Which elements a dropout drops. Element i of an array is element `first + i` of the same array of the
 /// global batch, so that masks do not depend on who holds which samples.
@@ -43,11 +43,14 @@ struct VocabularyRange {
 /// Elements from row to row of a GPU's logits, at most: whole packs of 16 bytes.
 constexpr int64_t padded_logits(int64_t columns) { return round_up(columns, 8); }
 
-/// Self-attention of `heads` heads of size `head_size` over sequences of `tokens` tokens.
+/// Self-attention of `heads` heads of queries, of size `head_size`, over sequences of `tokens` tokens. As
+/// many queries' heads as there are for each read one head of keys and values, neighbours the same one
+/// (Ainslie et al., "GQA", 2023).
 struct AttentionShape {
   int64_t batch = 0;
   int64_t tokens = 0;
   int64_t heads = 0;
+  int64_t key_value_heads = 0;  // divides `heads`; 0: as many
   int64_t head_size = 0;
   float scale = 0;     // of the scores, 1 / √head_size as a rule
   Dropout dropout;     // of the probabilities, an array [global batch, all heads, tokens, tokens]
@@ -59,20 +62,39 @@ struct AttentionShape {
   // The heads here among those of the model, where they are not all of them.
   int64_t first_head = 0;
   int64_t all_heads = 0;  // 0: `heads`
+  int64_t key_heads() const { return key_value_heads > 0 ? key_value_heads : heads; }
   int64_t width() const { return heads * head_size; }
+  int64_t key_width() const { return key_heads() * head_size; }
+  int64_t qkv_width() const { return width() + 2 * key_width(); }
+};
+
+/// Turns pairs slower, so that a model reads longer sequences than those that it first learned from: all
+/// pairs `factor` times, or, with `context`, those that turn less than `low` times in so many tokens. Pairs
+/// that turn more than `high` times stay as they are then, and those between become a mixture (Llama 3.1,
+/// 2024).
+struct RotaryScaling {
+  float factor = 1;
+  int64_t context = 0;
+  float low = 1, high = 4;
+  bool operator==(const RotaryScaling&) const = default;
 };
 
 /// Rotary position embedding (Su et al., 2021) of the first `dims` elements of each head of q and k: pair p
-/// of them turns by position · base^(-2p / dims).
+/// of them turns by position · base^(-2p / dims), slower where `scaling` says so.
 struct RotaryShape {
   int64_t batch = 0;
   int64_t tokens = 0;
-  int64_t heads = 0;
+  int64_t heads = 0;            // of queries
+  int64_t key_value_heads = 0;  // 0: as many
   int64_t head_size = 0;
   int64_t dims = 0;          // even, at most head_size
   bool interleaved = false;  // pairs are elements 2p and 2p + 1; else p and p + dims/2
   float base = 10000;
+  RotaryScaling scaling = {};
   int64_t first_position = 0;  // of the first token of each sequence
+  /// Heads that turn: the queries', and those of keys behind them. Those of values follow.
+  int64_t turned_heads() const { return heads + (key_value_heads > 0 ? key_value_heads : heads); }
+  int64_t qkv_width() const { return (2 * turned_heads() - heads) * head_size; }
 };
 
 template <typename T>
@@ -93,14 +115,16 @@ struct Operators {
                 int64_t rows, int64_t tokens, int64_t vocabulary, int64_t width)>
       embedding_backward;
 
-  // --- layer_norm.cc: y[M, C] = (x - mean) · rstd · weight + bias
+  // --- norm.cc: y[M, C] = (x - mean) · rstd · weight + bias. Where bias, mean and dbias are null, the norm
+  // is by the root of the mean square: mean is 0, and rstd 1 / √(avg(x²) + epsilon) (Zhang and Sennrich,
+  // "Root Mean Square Layer Normalization", 2019).
   Operator<void(const T* x, const T* weight, const T* bias, T* y, A* mean, A* rstd, int64_t rows,
                 int64_t width, float epsilon)>
-      layer_norm_forward;
+      norm_forward;
   /// Adds to dx, or overwrites it, and then dx may be dy; overwrites dweight[C], dbias[C].
   Operator<void(const T* x, const T* weight, const A* mean, const A* rstd, const T* dy, T* dx, bool add_to_dx,
                 A* dweight, A* dbias, int64_t rows, int64_t width)>
-      layer_norm_backward;
+      norm_backward;
 
   // --- linear.cc: y[M, N] = x[M, K] · w[K, N] + bias[N]. bias may be null.
   Operator<void(const T* x, const T* w, const T* bias, T* y, int64_t rows, int64_t in, int64_t out)>
@@ -160,18 +184,25 @@ struct Operators {
   Operator<void(Activation, const T* x, T* y, int64_t n)> activation_forward;
   /// dx[n] = activation'(x[n]) · dy[n]; dx may be dy.
   Operator<void(Activation, const T* x, const T* dy, T* dx, int64_t n)> activation_backward;
+  /// y[M, F] = activation(x[M, :F]) · x[M, F:] of x[M, 2F] (Shazeer, "GLU Variants Improve Transformer",
+  /// 2020).
+  Operator<void(Activation, const T* x, T* y, int64_t rows, int64_t width)> gated_forward;
+  /// dx[M, 2F] from dy[M, F].
+  Operator<void(Activation, const T* x, const T* dy, T* dx, int64_t rows, int64_t width)> gated_backward;
 
-  // --- attention.cc: out[B, S, C] from qkv[B, S, 3C] (q, k, v side by side; heads are slices of C).
+  // --- attention.cc: out[B, S, width] from qkv[B, S, qkv_width]: q, k and v side by side, heads are slices
+  // of each.
   /// lse[B, heads, S] are the rows' log Σ exp(scores).
   Operator<void(const AttentionShape&, const T* qkv, T* out, A* lse)> attention_forward;
   Operator<void(const AttentionShape&, const T* qkv, const T* out, const A* lse, const T* dout, T* dqkv)>
       attention_backward;
-  /// One query, of the token at `position` of one sequence, with the keys and values up to it: out[H·D] from
-  /// q[H·D] and keys, values [position + 1, H·D]. shape.batch and shape.tokens are 1.
+  /// One query, of the token at `position` of one sequence, with the keys and values up to it: out[width]
+  /// from q[width] and keys, values [position + 1, key_width]. shape.batch and shape.tokens are 1.
   Operator<void(const AttentionShape&, const T* q, const T* keys, const T* values, int64_t position, T* out)>
       attention_step;
 
-  // --- rotary.cc: turns q and k of qkv[B, S, 3C] in place; back again, which is its gradient, with `back`.
+  // --- rotary.cc: turns q and k of qkv[B, S, qkv_width] in place; back again, which is its gradient, with
+  // `back`.
   Operator<void(const RotaryShape&, T* qkv, bool back)> rotary;
 
   // --- dropout.cc: y[n] = x[n] · mask / (1 - p); its own gradient, too. y may be x.

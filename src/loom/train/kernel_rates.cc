@@ -191,12 +191,12 @@ class Measurement {
     const auto& op = ops::operators<T>();
     rate(KernelKind::norm) =
         arrays(2) / seconds_of(Data::recent, [&] {
-          op.layer_norm_forward(workers_, take<T>(kElements), take<T>(kWidth), take<T>(kWidth),
+          op.norm_forward(workers_, take<T>(kElements), take<T>(kWidth), take<T>(kWidth),
                                 take<T>(kElements), take<A>(kRows), take<A>(kRows), kRows, kWidth, 1e-5f);
         });
     rate(KernelKind::norm_gradient) =
         arrays(4) / seconds_of(Data::cold, [&] {
-          op.layer_norm_backward(workers_, take<T>(kElements), take<T>(kWidth), take<A>(kRows),
+          op.norm_backward(workers_, take<T>(kElements), take<T>(kWidth), take<A>(kRows),
                                  take<A>(kRows), take<T>(kElements), take<T>(kElements), true,
                                  take<A>(kWidth), take<A>(kWidth), kRows, kWidth);
         });

@@ -25,13 +25,14 @@ struct Extent {
 };
 constexpr Extent kExtents[] = {{1, 0}, {7, 0}, {64, 0}, {2053, 0}, {2056, 0}, {301, 1}, {2048, 1}};
 
+constexpr std::pair<const char*, ops::Activation> kActivations[] = {{"gelu_tanh", ops::Activation::gelu_tanh},
+                                                                    {"gelu_erf", ops::Activation::gelu_erf},
+                                                                    {"relu", ops::Activation::relu},
+                                                                    {"silu", ops::Activation::silu},
+                                                                    {"tanh", ops::Activation::tanh}};
+
 TYPED_TEST(ActivationKernel, IsTheCpus) {
   using T = TypeParam;
-  constexpr std::pair<const char*, ops::Activation> kActivations[] = {
-      {"gelu_tanh", ops::Activation::gelu_tanh},
-      {"gelu_erf", ops::Activation::gelu_erf},
-      {"relu", ops::Activation::relu},
-      {"tanh", ops::Activation::tanh}};
   const auto& op = ops::operators<double>();
   Workers workers(1);
   for (const auto& [name, activation] : kActivations)
@@ -53,6 +54,35 @@ TYPED_TEST(ActivationKernel, IsTheCpus) {
       });
       EXPECT_LT(error_of(part(got, 0, count), y), kTolerance<T>) << name << " of " << count;
       EXPECT_LT(error_of(part(got, count, count), dx), kTolerance<T>) << name << " of " << count;
+    }
+}
+
+/// Widths of one element, of whole packs, of none and of several for a thread.
+TYPED_TEST(ActivationKernel, MayGate) {
+  using T = TypeParam;
+  const auto& op = ops::operators<double>();
+  Workers workers(1);
+  constexpr int64_t kRows = 3;
+  for (const auto& [name, activation] : kActivations)
+    for (const auto [width, shift] : {Extent{1, 0}, {24, 0}, {77, 0}, {64, 1}, {2304, 0}}) {
+      if (width > 100 && activation != ops::Activation::silu) continue;
+      const int64_t n = kRows * width;
+      const Doubles x = held<T>(random_values(2 * n, 1, 3)), dy = held<T>(random_values(n, 2));
+      Doubles y(dy.size()), dx(x.size());
+      op.gated_forward(workers, activation, x.data(), y.data(), kRows, width);
+      op.gated_backward(workers, activation, x.data(), dy.data(), dx.data(), kRows, width);
+      const auto kernel = [kernel_name = std::string("loom_gated_") + name](const char* pass) {
+        return kernel_name + pass + kKernelType<T>;
+      };
+      const Doubles got = in_every_order([&](unsigned seed) {
+        Elements<T> in(x, shift), out(n, shift), d(dy, shift), into(2 * n, shift);
+        launch(kernel("_forward_"), GatedForwardArguments<T>{in.data(), out.data(), kRows, width}, seed);
+        launch(kernel("_backward_"),
+               GatedBackwardArguments<T>{in.data(), d.data(), into.data(), kRows, width}, seed);
+        return joined(out.doubles(), into.doubles());
+      });
+      EXPECT_LT(error_of(part(got, 0, n), y), kTolerance<T>) << name << " of " << width;
+      EXPECT_LT(error_of(part(got, n, 2 * n), dx), kTolerance<T>) << name << " of " << width;
     }
 }
 

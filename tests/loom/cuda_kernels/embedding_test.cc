@@ -264,15 +264,35 @@ TYPED_TEST(EmbeddingKernel, PaddingInsideASequenceTrainsNoToken) {
   EXPECT_LT(error_of(got, wanted), kTolerance<float>);
 }
 
+/// Heads of keys as many as of queries, two and one; all pairs slower, and some.
+std::vector<ops::RotaryShape> rotary_shapes(bool interleaved) {
+  const auto shape = [&](int64_t heads, int64_t key_heads, int64_t head_size, int64_t dims) {
+    return ops::RotaryShape{.batch = 2,
+                            .tokens = 5,
+                            .heads = heads,
+                            .key_value_heads = key_heads,
+                            .head_size = head_size,
+                            .dims = dims,
+                            .interleaved = interleaved,
+                            .first_position = 7};
+  };
+  std::vector<ops::RotaryShape> shapes = {shape(3, 0, 2, 2), shape(3, 3, 20, 10), shape(4, 2, 64, 16),
+                                          shape(3, 1, 96, 96), shape(2, 1, 32, 32)};
+  shapes[1].scaling.factor = 3;
+  // Turns in so many tokens are between 25 and 0.006: pairs that stay, that are mixed, and that slow down.
+  shapes[4].scaling = {.factor = 8, .context = 160, .low = 1, .high = 4};
+  shapes[4].first_position = 1000;
+  return shapes;
+}
+
 TYPED_TEST(RotaryKernel, IsTheCpus) {
   using T = TypeParam;
   Workers workers(1);
   for (const bool interleaved : {false, true})
     for (const bool back : {false, true})
-      for (const auto& [head_size, dims] :
-           {std::pair<int64_t, int64_t>{2, 2}, {20, 10}, {64, 16}, {96, 96}}) {
-        const ops::RotaryShape shape{2, 5, 3, head_size, dims, interleaved, 10000, 7};
-        const int64_t rows = shape.batch * shape.tokens, n = rows * 3 * shape.heads * head_size;
+      for (const ops::RotaryShape& shape : rotary_shapes(interleaved)) {
+        const int64_t rows = shape.batch * shape.tokens, n = rows * shape.qkv_width();
+        const int64_t head_size = shape.head_size, dims = shape.dims;
         const Doubles qkv = held<T>(random_values(n, 1));
         Doubles wanted(qkv);
         ops::operators<double>().rotary(workers, shape, wanted.data(), back);
@@ -280,11 +300,12 @@ TYPED_TEST(RotaryKernel, IsTheCpus) {
           Elements<T> x(qkv);
           Elements<float> turns(shape.tokens * dims);
           launch("loom_rotary_turns",
-                 RotaryTurnsArguments{turns.data(), shape.tokens, dims, shape.first_position, shape.base},
+                 RotaryTurnsArguments{turns.data(), shape.tokens, dims, shape.first_position, shape.base,
+                                      shape.scaling},
                  seed);
           launch(std::string("loom_rotary_") + kKernelType<T>,
-                 RotaryArguments<T>{x.data(), turns.data(), rows, shape.tokens, shape.heads, head_size, dims,
-                                    interleaved, back},
+                 RotaryArguments<T>{x.data(), turns.data(), rows, shape.tokens, shape.qkv_width(),
+                                    shape.turned_heads(), head_size, dims, interleaved, back},
                  seed);
           return x.doubles();
         });

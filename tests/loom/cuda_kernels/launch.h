@@ -66,7 +66,7 @@ class ListedArrays : public emulated::PointerVisitor {
 /// Whether threads of the kernel add up the packs of a row that they have. Where addresses are not aligned
 /// they have other ones, so that sums are rounded otherwise.
 inline bool sums_by_packs(std::string_view name) {
-  return name.starts_with("loom_layer_norm_") || name.starts_with("loom_cross_entropy_") ||
+  return name.starts_with("loom_norm_") || name.starts_with("loom_cross_entropy_") ||
          name.starts_with("loom_split_cross_entropy_begin_");
 }
 

@@ -23,18 +23,18 @@ KERNELS = ROOT / "src/loom/device/cuda/kernels"
 TESTS = ROOT / "tests/loom/cuda_kernels"
 
 # The files of tests, and the kernels that each launches.
-ELEMENTWISE, NORM, EMBEDDING, ENTROPY, ROWS = ("elementwise_test", "layer_norm_test", "embedding_test", "cross_entropy_test",
+ELEMENTWISE, NORM, EMBEDDING, ENTROPY, ROWS = ("elementwise_test", "norm_test", "embedding_test", "cross_entropy_test",
                                                   "gather_rows_test")
-KERNELS_OF = {ELEMENTWISE: ["activation", "adamw", "dropout", "elementwise", "normal"], NORM: ["layer_norm", "column_sums"],
+KERNELS_OF = {ELEMENTWISE: ["activation", "adamw", "dropout", "elementwise", "normal"], NORM: ["norm", "column_sums"],
               EMBEDDING: ["embedding", "rotary"], ENTROPY: ["cross_entropy"], ROWS: ["gather_rows"]}
 # The kernels that a header's mutations are compiled into, and the tests that are to notice.
 SEEN_BY = {"activation.h": (ELEMENTWISE, "activation"), "adamw.h": (ELEMENTWISE, "adamw"), "dropout.h": (ELEMENTWISE, "dropout"),
            "dropout_mask.h": (ELEMENTWISE, "dropout"), "elementwise.h": (ELEMENTWISE, "elementwise"), "normal.h": (ELEMENTWISE, "normal"),
-           "layer_norm.h": (NORM, "layer_norm"), "column_sums.h": (NORM, "column_sums"), "embedding.h": (EMBEDDING, "embedding"),
+           "norm.h": (NORM, "norm"), "column_sums.h": (NORM, "column_sums"), "embedding.h": (EMBEDDING, "embedding"),
            "embedding_gradient.h": (EMBEDDING, "embedding"), "token_order.h": (EMBEDDING, "embedding"), "rotary.h": (EMBEDDING, "rotary"),
            "cross_entropy.h": (ENTROPY, "cross_entropy"), "split_cross_entropy.h": (ENTROPY, "cross_entropy"),
            "gather_rows.h": (ROWS, "gather_rows")}
-IN_ELEMENTS, IN_ROWS, IN_GRADIENTS, IN_NORMS = (ELEMENTWISE, "elementwise"), (ELEMENTWISE, "dropout"), (EMBEDDING, "embedding"), (NORM, "layer_norm")
+IN_ELEMENTS, IN_ROWS, IN_GRADIENTS, IN_NORMS = (ELEMENTWISE, "elementwise"), (ELEMENTWISE, "dropout"), (EMBEDDING, "embedding"), (NORM, "norm")
 
 MUTATIONS = {
     "packs.h": [  # each with the tests and kernels that see it
@@ -58,6 +58,21 @@ MUTATIONS = {
         ("aligned(a.x, a.dy, a.dx)", "aligned(a.x, a.dx)"),
         ("store_pack(a.dx + i, d)", "store_pack(a.dx + i, x)"),
         ("visit(x, count), visit(y, count);", "visit(x, count), visit(y, count - 1);"),
+        ("y.at[i] *= F::value(g.at[i])", "y.at[i] = F::value(g.at[i])"),
+        ("y.at[i] *= F::value(g.at[i])", "y.at[i] = g.at[i] * F::value(y.at[i])"),
+        ("gate = a.x + row * 2 * a.width, *const up = gate + a.width;", "gate = a.x + row * a.width, *const up = gate + a.width;"),
+        ("T* const to = a.y + row * a.width;", "T* const to = a.y;"),
+        ("aligned(gate, up, to)", "aligned(gate, up)"),
+        ("aligned(gate, up, to)", "aligned(gate, to)"),
+        ("store_pack(to + column, y);", "store_pack(to + column, g);"),
+        ("*const dy = a.dy + row * a.width;", "*const dy = a.dy;"),
+        ("aligned(gate, up, dy, dgate, dup)", "aligned(gate, up, dgate, dup)"),
+        ("aligned(gate, up, dy, dgate, dup)", "aligned(gate, dy, dgate)"),
+        ("aligned(gate, up, dy, dgate, dup)", "aligned(gate, up, dy)"),
+        ("g.at[i] = F::slope(x) * u.at[i] * d.at[i];", "g.at[i] = F::slope(x) * d.at[i];"),
+        ("u.at[i] = F::value(x) * d.at[i];", "u.at[i] = F::value(g.at[i]) * d.at[i];"),
+        ("    store_pack(dup + column, u);\n", ""),
+        ("dgate = a.dx + row * 2 * a.width, *const dup", "dgate = a.dx + row * a.width, *const dup"),
     ],
     "dropout_mask.h": [
         ("begin = first + static_cast", "begin = static_cast"),
@@ -130,7 +145,7 @@ MUTATIONS = {
         ("c += kLanes * groups", "c += kLanes"),
         ("c < kColumns && column + c < width; c +=", "c < kColumns; c +="),
     ],
-    "layer_norm.h": [
+    "norm.h": [
         ("if (column < width) body(pack, column);", "body(pack, column);"),
         ("(int64_t{thread_count()} * pack + thread_index().x)", "(int64_t{thread_index().x} * (columns / n) + pack)"),
         ("each = kept<T>(each);", "each = each;"),
@@ -139,7 +154,7 @@ MUTATIONS = {
         ("+ a.epsilon);", ");"),
         ("(x[pack].at[i] - mean) * rstd * weight.at[i] + bias.at[i]", "(x[pack].at[i] - mean) * rstd * weight.at[i]"),
         ("a.mask, begin + column, column);", "a.mask, column, column);"),
-        ("if (thread_index().x == 0) a.mean[row] = mean, ", "if (thread_index().x == 0) "),
+        (" a.mean[row] = mean;", ";"),
         ("a.y, a.residual, a.added, a.sum)", "a.y, a.residual, a.sum)"),
         ("    scratch = other_scratch, other_scratch = swapped;\n", "    (void)swapped;\n"),
         ("scratch + 2 * kLanes;", "scratch + kLanes / 16;"),
@@ -151,10 +166,19 @@ MUTATIONS = {
         ("if (a.add) dx", "dx"),
         ("if (a.masked == nullptr) return;\n      a.mask.apply(begin + column, dx);", "if (a.masked == nullptr) return;\n      a.mask.apply(column, dx);"),
         ("row < a.rows; row += grid_size().x", "row < a.rows - 1; row += grid_size().x"),
-        ("int64_t{block_index().x} * 2 * a.width", "int64_t{block_index().x} * a.width"),
+        ("int64_t{block_index().x} * (has_mean ? 2 : 1) * a.width", "int64_t{block_index().x} * a.width"),
         ("dx.at[i] = kept<T>(", "dx.at[i] = ("),
         ("aligned(a.x, a.weight, a.dy, a.dx, a.partial, a.masked)", "aligned(a.x, a.weight, a.dx, a.partial, a.masked)"),
         ("store_pack(to + a.width + column, dbias[pack])", "store_pack(to + a.width + column, dweight[pack])"),
+        # Norms without a mean and a bias.
+        ("a.mean != nullptr ? sum[0] / static_cast<float>(a.width) : 0.0f", "sum[0] / static_cast<float>(a.width)"),
+        ("if (a.bias != nullptr) bias = ", "bias = "),
+        ("if (a.bias != nullptr) bias = ", "if (a.bias == nullptr) bias = "),
+        ("if (a.mean != nullptr) a.mean[row] = mean", "a.mean[row] = mean"),
+        ("has_mean ? a.mean[row] : 0.0f", "a.mean[row]"),
+        ("has_mean ? sums[0] / static_cast<float>(a.width) : 0.0f", "sums[0] / static_cast<float>(a.width)"),
+        ("if (has_mean) store_pack(", "store_pack("),
+        ("(has_mean ? 2 : 1)", "2"),
         # What is fused with a norm.
         ("if (a.sum != nullptr) {", "if (a.sum != nullptr && a.added != nullptr) {"),
         ("residual_sum<n>(a.residual, a.x, a.added, a.mask", "residual_sum<n>(a.x, a.residual, a.added, a.mask"),
@@ -176,9 +200,11 @@ MUTATIONS = {
         ("a.back ? -turns", "!a.back ? -turns"),
         ("partner = a.interleaved ? 1 : pairs", "partner = a.interleaved ? 1 : pairs + 1"),
         ("step = a.interleaved ? 2 : 1", "step = 1"),
-        ("row * 3 * a.heads * a.head_size", "row * 2 * a.heads * a.head_size"),
+        ("a.qkv + row * a.stride", "a.qkv + row * a.heads * a.head_size"),
         ("x * cosine - y * sine", "x * cosine + y * sine"),
-        ("for_row<1>(a.heads * a.dims,", "for_row<1>(a.heads * a.dims / 2,"),
+        ("for_row<1>(a.heads * pairs,", "for_row<1>(a.heads * pairs / 2,"),
+        ("for_row<1>(a.heads * pairs,", "for_row<1>((a.heads + 1) * pairs,"),
+        ("a.scaling, a.first_position", "ops::RotaryScaling{}, a.first_position"),
         ("a.first_position + i / pairs", "i / pairs"),
         ("std::sin(angle)", "std::cos(angle)"),
     ],
@@ -278,7 +304,7 @@ MUTATIONS = {
 }
 # What costs time only: several threads write the same, or a thread's packs are side by side.
 SAME = {("split_cross_entropy.h", "if (thread_index().x != 0) return;"), ("column_sums.h", "c += kLanes * groups"),
-        ("layer_norm.h", "(int64_t{thread_count()} * pack + thread_index().x)")}
+        ("norm.h", "(int64_t{thread_count()} * pack + thread_index().x)")}
 
 COMPILE = ["g++", "-std=c++20", "-O0", "-fsanitize=address", "-fno-omit-frame-pointer", "-w"]
 LIBRARIES = "-lfmt -licuuc -ldnnl -lgtest -lgtest_main -lhwloc -lfabric -lpthread -lgomp -ldl".split()

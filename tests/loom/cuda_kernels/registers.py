@@ -11,7 +11,7 @@ from pathlib import Path
 
 # Kernels with arrays that have an index known at run time only, and the most bytes that they may take: rows of layer norms that are not whole
 # packs (layer_norm.h), and the angles' cosines for any argument.
-LOCAL = {"loom_layer_norm_forward": 64, "loom_layer_norm_backward": 128, "loom_layer_norm_backward_wide": 256, "loom_rotary_turns": 40}
+LOCAL = {"loom_norm_forward": 64, "loom_norm_backward": 128, "loom_norm_backward_wide": 256, "loom_rotary_turns": 40}
 
 # Spills of kernels whose blocks need more shared memory than a multiprocessor of that GPU has, so that no launch succeeds.
 NEVER_RUN = {("loom_attention_forward_bf16_256", "sm_75"), ("loom_attention_backward_keys_fp16_128", "sm_75")}

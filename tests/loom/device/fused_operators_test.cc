@@ -13,13 +13,14 @@ class FusedGpuOperators : public TypedGpuOperators<T> {};
 using FusedTypes = ::testing::Types<float, bf16, fp16>;
 TYPED_TEST_SUITE(FusedGpuOperators, FusedTypes);
 
-/// Widths are whole packs, and not.
+/// Widths are whole packs, and not; norms have mean and bias, or neither.
 TYPED_TEST(FusedGpuOperators, OfNormsAreBothStepsOfTheCpus) {
   using T = TypeParam;
   const int64_t rows = 19;
   const ops::FusedOperators<T>& fused = cuda::fused_operators<T>();
   for (const int64_t width : {40, 37})
-    for (const float probability : {0.0f, 0.3f}) {
+    for (const auto& [probability, has_mean] :
+         {std::pair(0.0f, true), {0.3f, true}, {0.0f, false}, {0.3f, false}}) {
       const ops::Dropout dropout{.probability = probability, .key = {1, 2}, .first = 6};
       const int64_t n = rows * width;
       auto residual = this->template both<T>(random_values(n, 1)),
@@ -33,17 +34,18 @@ TYPED_TEST(FusedGpuOperators, OfNormsAreBothStepsOfTheCpus) {
            dweight = this->template both<float>(Doubles(width)),
            dbias = this->template both<float>(Doubles(width));
       this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+        const auto or_none = [&](auto& array) { return has_mean ? at(array) : nullptr; };
         if (c.compute != nullptr) {
-          fused.residual_norm(c, dropout, at(residual), at(x), at(added), at(sum), at(weight), at(bias),
-                              at(y), at(mean), at(rstd), rows, width, 1e-5f);
-          fused.norm_gradient_dropout(c, dropout, at(sum), at(weight), at(mean), at(rstd), at(dy), at(dx),
-                                      true, at(dweight), at(dbias), at(masked), rows, width);
+          fused.residual_norm(c, dropout, at(residual), at(x), at(added), at(sum), at(weight), or_none(bias),
+                              at(y), or_none(mean), at(rstd), rows, width, 1e-5f);
+          fused.norm_gradient_dropout(c, dropout, at(sum), at(weight), or_none(mean), at(rstd), at(dy),
+                                      at(dx), true, at(dweight), or_none(dbias), at(masked), rows, width);
         } else {
           op.add_dropout(c, dropout, at(residual), at(x), at(added), at(sum), rows, width);
-          op.layer_norm_forward(c, at(sum), at(weight), at(bias), at(y), at(mean), at(rstd), rows, width,
-                                1e-5f);
-          op.layer_norm_backward(c, at(sum), at(weight), at(mean), at(rstd), at(dy), at(dx), true,
-                                 at(dweight), at(dbias), rows, width);
+          op.norm_forward(c, at(sum), at(weight), or_none(bias), at(y), or_none(mean), at(rstd), rows, width,
+                          1e-5f);
+          op.norm_backward(c, at(sum), at(weight), or_none(mean), at(rstd), at(dy), at(dx), true, at(dweight),
+                           or_none(dbias), rows, width);
           op.dropout(c, dropout, at(dx), at(masked), n);
         }
       });

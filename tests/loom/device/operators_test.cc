@@ -33,25 +33,33 @@ TYPED_TEST(TypedGpuOperators, LinearLayersWithAndWithoutAlignment) {
   }
 }
 
-TYPED_TEST(TypedGpuOperators, LayerNorms) {
+/// With mean and bias, and RMS norms without them, whose arrays stay as they are.
+TYPED_TEST(TypedGpuOperators, Norms) {
   using T = TypeParam;
-  const int64_t rows = 21, width = 40;
-  auto x = this->template both<T>(random_values(rows * width, 1)),
-       weight = this->template both<T>(random_values(width, 2)),
-       bias = this->template both<T>(random_values(width, 3)),
-       dy = this->template both<T>(random_values(rows * width, 4)),
-       y = this->template both<T>(Doubles(rows * width)),
-       dx = this->template both<T>(random_values(rows * width, 5));
-  auto mean = this->template both<float>(Doubles(rows)), rstd = this->template both<float>(Doubles(rows)),
-       dweight = this->template both<float>(Doubles(width)),
-       dbias = this->template both<float>(Doubles(width));
-  this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
-    op.layer_norm_forward(c, at(x), at(weight), at(bias), at(y), at(mean), at(rstd), rows, width, 1e-5f);
-    op.layer_norm_backward(c, at(x), at(weight), at(mean), at(rstd), at(dy), at(dx), true, at(dweight),
-                           at(dbias), rows, width);
-  });
-  for (auto* each : {&y, &dx}) EXPECT_LT(this->difference(*each), kTolerance<T>);
-  for (auto* each : {&mean, &rstd, &dweight, &dbias}) EXPECT_LT(this->difference(*each), kTolerance<float>);
+  const int64_t rows = 21;
+  for (const int64_t width : {40, 37})
+    for (const bool has_mean : {true, false}) {
+      auto x = this->template both<T>(random_values(rows * width, 1, 1, 0.5)),
+           weight = this->template both<T>(random_values(width, 2)),
+           bias = this->template both<T>(random_values(width, 3)),
+           dy = this->template both<T>(random_values(rows * width, 4)),
+           y = this->template both<T>(Doubles(rows * width)),
+           dx = this->template both<T>(random_values(rows * width, 5));
+      auto mean = this->template both<float>(Doubles(rows, 3)),
+           rstd = this->template both<float>(Doubles(rows)),
+           dweight = this->template both<float>(Doubles(width)),
+           dbias = this->template both<float>(Doubles(width, 3));
+      this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+        const auto or_none = [&](auto& array) { return has_mean ? at(array) : nullptr; };
+        op.norm_forward(c, at(x), at(weight), or_none(bias), at(y), or_none(mean), at(rstd), rows, width,
+                        1e-5f);
+        op.norm_backward(c, at(x), at(weight), or_none(mean), at(rstd), at(dy), at(dx), true, at(dweight),
+                         or_none(dbias), rows, width);
+      });
+      for (auto* each : {&y, &dx}) EXPECT_LT(this->difference(*each), kTolerance<T>);
+      for (auto* each : {&mean, &rstd, &dweight, &dbias})
+        EXPECT_LT(this->difference(*each), kTolerance<float>);
+    }
 }
 
 TYPED_TEST(TypedGpuOperators, EmbeddingsOfAPartOfTheVocabulary) {
@@ -191,7 +199,7 @@ TYPED_TEST(TypedGpuOperators, Elements) {
   using T = TypeParam;
   const int64_t n = 1003;
   for (const auto activation : {ops::Activation::gelu_tanh, ops::Activation::gelu_erf, ops::Activation::relu,
-                                ops::Activation::tanh}) {
+                                ops::Activation::silu, ops::Activation::tanh}) {
     auto x = this->template both<T>(random_values(n, 1)), y = this->template both<T>(Doubles(n)),
          dy = this->template both<T>(random_values(n, 2)), dx = this->template both<T>(Doubles(n));
     this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
@@ -200,6 +208,18 @@ TYPED_TEST(TypedGpuOperators, Elements) {
     });
     EXPECT_LT(this->difference(y), kTolerance<T>);
     EXPECT_LT(this->difference(dx), kTolerance<T>);
+    for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{9, 24}, {7, 37}}) {
+      auto both_halves = this->template both<T>(random_values(2 * rows * width, 3)),
+           gated = this->template both<T>(Doubles(rows * width)),
+           dgated = this->template both<T>(random_values(rows * width, 4)),
+           dhalves = this->template both<T>(Doubles(2 * rows * width));
+      this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+        op.gated_forward(c, activation, at(both_halves), at(gated), rows, width);
+        op.gated_backward(c, activation, at(both_halves), at(dgated), at(dhalves), rows, width);
+      });
+      EXPECT_LT(this->difference(gated), kTolerance<T>);
+      EXPECT_LT(this->difference(dhalves), kTolerance<T>);
+    }
   }
 }
 
@@ -221,32 +241,37 @@ TYPED_TEST(TypedGpuOperators, DropoutDropsTheSameElements) {
 
 TYPED_TEST(TypedGpuOperators, RotaryTurnsAndTurnsBack) {
   using T = TypeParam;
-  const ops::RotaryShape shape{.batch = 2, .tokens = 9, .heads = 3, .head_size = 16, .dims = 8};
-  auto qkv = this->template both<T>(random_values(2 * 9 * 3 * 3 * 16, 1));
-  this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
-    op.rotary(c, shape, at(qkv), false);
-  });
-  EXPECT_LT(this->difference(qkv), kTolerance<T>);
-  this->on_both(
-      [&](const Operators<T>& op, const device::Context& c, auto at) { op.rotary(c, shape, at(qkv), true); });
-  EXPECT_LT(this->difference(qkv), kTolerance<T>);
+  ops::RotaryShape shape{.batch = 2, .tokens = 9, .heads = 4, .head_size = 16, .dims = 8};
+  for (const int64_t key_heads : {0, 2, 1}) {
+    shape.key_value_heads = key_heads;
+    if (key_heads > 0) shape.scaling = {.factor = 2, .context = key_heads == 2 ? 30 : 0};
+    auto qkv = this->template both<T>(random_values(2 * 9 * shape.qkv_width(), 1));
+    for (const bool back : {false, true}) {
+      this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+        op.rotary(c, shape, at(qkv), back);
+      });
+      EXPECT_LT(this->difference(qkv), kTolerance<T>);
+    }
+  }
 }
 
 TYPED_TEST(TypedGpuOperators, AttentionBothWaysWithLengthsAndCausalWithDropout) {
   using T = TypeParam;
   const std::vector<int32_t> of_sequences{13, 9};
   Both<int32_t> lengths(of_sequences, this->upload(of_sequences));
-  for (const bool causal : {true, false}) {
+  for (const auto& [causal, heads, key_heads] :
+       {std::tuple(true, 2, 0), {false, 2, 2}, {true, 4, 2}, {false, 3, 1}}) {
     ops::AttentionShape shape;
-    shape.batch = 2, shape.tokens = 13, shape.heads = 2, shape.head_size = 24;
+    shape.batch = 2, shape.tokens = 13, shape.heads = heads, shape.head_size = 24;
+    shape.key_value_heads = key_heads;
     shape.scale = 0.2f, shape.causal = causal;
     if (causal) shape.dropout = {.probability = 0.2f, .key = {5, 6}, .first = 0};
-    const int64_t elements = 2 * 13 * 2 * 24;
-    auto qkv = this->template both<T>(random_values(3 * elements, 1)),
-         out = this->template both<T>(Doubles(elements)),
-         dout = this->template both<T>(random_values(elements, 2)),
-         dqkv = this->template both<T>(Doubles(3 * elements));
-    auto lse = this->template both<float>(Doubles(2 * 2 * 13));
+    const int64_t rows = shape.batch * shape.tokens;
+    auto qkv = this->template both<T>(random_values(rows * shape.qkv_width(), 1)),
+         out = this->template both<T>(Doubles(rows * shape.width())),
+         dout = this->template both<T>(random_values(rows * shape.width(), 2)),
+         dqkv = this->template both<T>(Doubles(rows * shape.qkv_width()));
+    auto lse = this->template both<float>(Doubles(rows * shape.heads));
     this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
       ops::AttentionShape own = shape;
       if (!causal) own.lengths = at(lengths);
@@ -332,11 +357,11 @@ TEST_F(GpuOperators, NormsThatAreTooWideAreRefusedBothWays) {
   constexpr int64_t width = 16 * 1024 + 1;
   const device::Memory memory = device->allocate(width * 8 * int64_t{sizeof(float)}).take();
   const auto at = [&](int64_t row) { return memory.as<float>() + row * width; };
-  op.layer_norm_forward(*compute, at(0), at(1), at(2), at(3), at(4), at(5), 1, width, 1e-5f);
+  op.norm_forward(*compute, at(0), at(1), at(2), at(3), at(4), at(5), 1, width, 1e-5f);
   const Status forward = queue->status();
   queue = new_queue();
   compute = cuda::Compute::create(*device, *queue, *kernels, *products).take();
-  op.layer_norm_backward(*compute, at(0), at(1), at(4), at(5), at(2), at(3), false, at(6), at(7), 1, width);
+  op.norm_backward(*compute, at(0), at(1), at(4), at(5), at(2), at(3), false, at(6), at(7), 1, width);
   const Status backward = queue->status();
   queue = new_queue();
   EXPECT_TRUE(fails_with(forward, Code::unsupported, "at most 16384 columns, not 16385"));
@@ -370,11 +395,11 @@ struct TinyModel {
 
   void step(const Operators<T>& op, const device::Context& c, int64_t number) const {
     op.linear_forward(c, x, w1, b1, h, kRows, kIn, kHidden);
-    op.layer_norm_forward(c, h, gain, shift, n, mean, rstd, kRows, kHidden, 1e-5f);
+    op.norm_forward(c, h, gain, shift, n, mean, rstd, kRows, kHidden, 1e-5f);
     op.linear_forward(c, n, w2, nullptr, y, kRows, kHidden, kOut);
     op.linear_backward_input(c, dy, w2, dn, kRows, kHidden, kOut);
     op.linear_backward_weight(c, n, dy, dw2, nullptr, kRows, kHidden, kOut);
-    op.layer_norm_backward(c, h, gain, mean, rstd, dn, dh, false, dgain, dshift, kRows, kHidden);
+    op.norm_backward(c, h, gain, mean, rstd, dn, dh, false, dgain, dshift, kRows, kHidden);
     op.linear_backward_weight(c, x, dh, dw1, db1, kRows, kIn, kHidden);
     const ops::AdamW settings{.learning_rate = 0.01f, .step = number};
     op.update(c, settings, dw1, master, {first, second}, w1, kIn * kHidden);

@@ -30,7 +30,7 @@ TEST_F(GpuFusedSteps, AreOneKernelOrProductEach) {
   };
   train(job, 0, 0, {}, end, 1, shared_gpu);
   const int64_t layers = job.spec.layers;
-  EXPECT_EQ(calls(times, "loom_layer_norm_forward_bf16"), 2 * layers + 1);
+  EXPECT_EQ(calls(times, "loom_norm_forward_bf16"), 2 * layers + 1);
   EXPECT_EQ(calls(times, "loom_add_dropout_bf16"), layers) << "after feed-forward, at the end of a block";
   EXPECT_EQ(calls(times, "loom_dropout_bf16"), 2 + layers) << "of the embedding, and before feed-forward";
   EXPECT_EQ(calls(times, "epilogue gelu_bias"), layers);

@@ -9,7 +9,7 @@ LOOM_ON_EVERY_TABLE(Activations);
 using ops::Activation;
 
 constexpr Activation kAll[] = {Activation::gelu_tanh, Activation::gelu_erf, Activation::relu,
-                               Activation::tanh};
+                               Activation::silu, Activation::tanh};
 
 double reference(Activation activation, double x) {
   switch (activation) {
@@ -17,6 +17,7 @@ double reference(Activation activation, double x) {
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::gelu_erf: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
     case Activation::relu: return std::max(x, 0.0);
+    case Activation::silu: return x / (1 + std::exp(-x));
     case Activation::tanh: return std::tanh(x);
   }
   return NAN;
@@ -66,7 +67,7 @@ TEST_P(Activations, FarFromZeroIsTheLimit) {
     for (int i = 0; i < 17; ++i)
       x.push_back(i % 2 == 0 ? size : -size);  // in whole vectors and at their ends
   const Doubles ones(x.size(), 1.0);
-  for (const Activation activation : {Activation::gelu_tanh, Activation::gelu_erf}) {
+  for (const Activation activation : {Activation::gelu_tanh, Activation::gelu_erf, Activation::silu}) {
     const Doubles y = forward<float>(activation, rounded<float>(x)),
                   slope = backward<float>(activation, x, ones);
     for (size_t i = 0; i < x.size(); ++i) {
@@ -92,6 +93,21 @@ TEST_P(Activations, SlopesAreFiniteDifferences) {
     EXPECT_LT(error_of(backward<fp16>(activation, rounded<fp16>(x), rounded<fp16>(dy)),
                        backward<double>(activation, rounded<fp16>(x), rounded<fp16>(dy))),
               kTolerance<fp16>);
+  }
+}
+
+TEST_P(Activations, AGateMultipliesTheOtherHalf) {
+  constexpr int64_t kRows = 5, kWidth = 19;
+  const Doubles x = random_values(kRows * 2 * kWidth, 3, 3);
+  Workers workers(1);
+  for (const Activation activation : kAll) {
+    Doubles y(kRows * kWidth), wanted;
+    for (int64_t i = 0; i < kRows * kWidth; ++i) {
+      const int64_t gate = i / kWidth * 2 * kWidth + i % kWidth;
+      wanted.push_back(reference(activation, x[gate]) * x[gate + kWidth]);
+    }
+    table<double>().gated_forward(workers, activation, x.data(), y.data(), kRows, kWidth);
+    EXPECT_LT(error_of(y, wanted), 1e-14);
   }
 }
 

@@ -31,8 +31,11 @@ Doubles reference(const AttentionShape& s, const Doubles& qkv) {
   Doubles out(s.batch * s.tokens * width);
   for (int64_t part = 0; part < s.batch * s.heads; ++part) {
     const int64_t row = part / s.heads * s.tokens, column = part % s.heads * s.head_size;
+    const int64_t group = part % s.heads / (s.heads / s.key_heads());
+    const int64_t columns[] = {column, width + group * s.head_size,
+                               width + s.key_width() + group * s.head_size};
     const auto at = [&](int64_t t, int64_t which, int64_t d) {
-      return qkv[(row + t) * 3 * width + which * width + column + d];
+      return qkv[(row + t) * s.qkv_width() + columns[which] + d];
     };
     for (int64_t i = 0; i < s.tokens; ++i) {
       const int64_t length = s.lengths != nullptr ? s.lengths[part / s.heads] : s.tokens;
@@ -76,7 +79,7 @@ Outputs run(const AttentionShape& s, const Doubles& qkv, const Doubles& dout, in
 
 struct Inputs {
   explicit Inputs(const AttentionShape& s)
-      : qkv(random_values(s.batch * s.tokens * 3 * s.width(), 1)),
+      : qkv(random_values(s.batch * s.tokens * s.qkv_width(), 1)),
         dout(random_values(s.batch * s.tokens * s.width(), 2)) {}
   Doubles qkv, dout;
 };
@@ -102,10 +105,12 @@ std::vector<AttentionShape> masked_shapes(int64_t tokens, const std::vector<int3
   both_ways.causal = false;
   both_ways.lengths = lengths.data();
   alibi.alibi = true;
-  AttentionShape narrow = window, dropped = both_ways;
+  AttentionShape narrow = window, dropped = both_ways, shared = window, one_key = dropped;
   narrow.window = 1;
   dropped.dropout.probability = 0.25f;
-  return {window, narrow, both_ways, dropped, alibi};
+  shared.heads = 6, shared.key_value_heads = 2;
+  one_key.heads = 3, one_key.key_value_heads = 1;
+  return {window, narrow, both_ways, dropped, alibi, shared, one_key};
 }
 
 TEST_P(Attention, MasksAreTheReference) {
@@ -149,19 +154,19 @@ TEST_P(Attention, AStepIsTheLastRow) {
     if (!s.causal) continue;
     s.batch = 1;
     const Inputs in(s);
-    const int64_t width = s.width();
+    const int64_t width = s.width(), across = s.key_width(), row = s.qkv_width();
     const Doubles whole = reference(s, in.qkv);
-    Doubles keys(11 * width), values(11 * width), out(width);
+    Doubles keys(11 * across), values(11 * across), out(width);
     for (int64_t t = 0; t < 11; ++t)
-      for (int64_t c = 0; c < width; ++c)
-        keys[t * width + c] = in.qkv[t * 3 * width + width + c],
-                         values[t * width + c] = in.qkv[t * 3 * width + 2 * width + c];
+      for (int64_t c = 0; c < across; ++c)
+        keys[t * across + c] = in.qkv[t * row + width + c],
+                          values[t * across + c] = in.qkv[t * row + width + across + c];
     Workers workers(1);
     AttentionShape one = s;
     one.tokens = 1;
     for (const int64_t position : {0, 6, 10}) {
-      table<double>().attention_step(workers, one, in.qkv.data() + position * 3 * width, keys.data(),
-                                     values.data(), position, out.data());
+      table<double>().attention_step(workers, one, in.qkv.data() + position * row, keys.data(), values.data(),
+                                     position, out.data());
       for (int64_t c = 0; c < width; ++c) EXPECT_NEAR(out[c], whole[position * width + c], 1e-12);
     }
   }
@@ -194,8 +199,50 @@ TEST_P(Rotary, TurnsPairsByTheirAngles) {
   }
 }
 
+/// Frequencies of 4 pairs, by the formulas of `transformers`, for one position.
+TEST_P(Rotary, ScalingSlowsPairs) {
+  const double usual[] = {1, 0.1, 0.01, 0.001};  // base 10000, 8 dimensions
+  struct Scaled {
+    ops::RotaryScaling by;
+    double frequencies[4];
+  };
+  // Over 600 tokens they turn 95, 9.5, 0.95 and 0.095 times. Between 0.5 and 2 turns lies the third.
+  const double turns = 600 * 0.01 / (2 * M_PI), part = (turns - 0.5) / 1.5;
+  for (const auto& [by, wanted] :
+       {Scaled{{.factor = 4}, {0.25, 0.025, 0.0025, 0.00025}},
+        Scaled{{.factor = 8, .context = 600, .low = 0.5f, .high = 2},
+               {1, 0.1, (1 - part) * usual[2] / 8 + part * usual[2], usual[3] / 8}}}) {
+    ops::RotaryShape s;
+    s.batch = s.tokens = 1, s.heads = 1, s.head_size = s.dims = 8, s.first_position = 37;
+    s.scaling = by;
+    Workers workers(1);
+    Doubles qkv(24, 0.0);
+    for (int64_t pair = 0; pair < 4; ++pair) qkv[pair] = 1;
+    table<double>().rotary(workers, s, qkv.data(), false);
+    for (int64_t pair = 0; pair < 4; ++pair) {
+      EXPECT_NEAR(qkv[pair], std::cos(37 * wanted[pair]), 1e-9) << pair;
+      EXPECT_NEAR(qkv[pair + 4], std::sin(37 * wanted[pair]), 1e-9) << pair;
+    }
+  }
+}
+
+TEST_P(Rotary, TurnsQueriesAndTheFewerKeys) {
+  ops::RotaryShape s;
+  s.batch = 1, s.tokens = 2, s.heads = 4, s.key_value_heads = 2, s.head_size = s.dims = 2;
+  Workers workers(1);
+  const Doubles in = random_values(2 * 16, 1);
+  Doubles turned = in;
+  table<double>().rotary(workers, s, turned.data(), false);
+  for (int64_t i = 0; i < 16; ++i) EXPECT_EQ(turned[i], in[i]) << "position 0";
+  for (int64_t i = 0; i < 12; i += 2)
+    EXPECT_NEAR(turned[16 + i], in[16 + i] * std::cos(1.0) - in[17 + i] * std::sin(1.0), 1e-12);
+  for (int64_t i = 12; i < 16; ++i) EXPECT_EQ(turned[16 + i], in[16 + i]) << "values";
+}
+
 TEST_P(Attention, GradientsAreFiniteDifferences) {
-  for (const AttentionShape& s : {shape_of(2, 5, 2, 3), shape_of(1, 6, 1, 2, 0.3f)}) {
+  AttentionShape shared = shape_of(2, 5, 6, 3);
+  shared.key_value_heads = 2;
+  for (const AttentionShape& s : {shape_of(2, 5, 2, 3), shape_of(1, 6, 1, 2, 0.3f), shared}) {
     const Inputs in(s);
     const auto forward = [&](const Doubles& qkv) { return run<double>(s, qkv, in.dout).out; };
     expect_gradient(in.qkv, run<double>(s, in.qkv, in.dout).dqkv, forward, in.dout);

@@ -94,14 +94,14 @@ class Ends {
       const auto x = input<T>(at_ends, 0), dy = input<T>(at_ends, 5);
       std::vector<T> y(x.size()), dx(x.size());
       std::vector<A> mean(kRows), rstd(kRows), dweight(kWidth), dbias(kWidth);
-      op_.layer_norm_forward(workers_, x.data(), weight.data(), bias.data(), y.data(), mean.data(),
-                             rstd.data(), kRows, kWidth, 1e-5f);
-      op_.layer_norm_backward(workers_, x.data(), weight.data(), mean.data(), rstd.data(), dy.data(),
-                              dx.data(), false, dweight.data(), dbias.data(), kRows, kWidth);
+      op_.norm_forward(workers_, x.data(), weight.data(), bias.data(), y.data(), mean.data(), rstd.data(),
+                       kRows, kWidth, 1e-5f);
+      op_.norm_backward(workers_, x.data(), weight.data(), mean.data(), rstd.data(), dy.data(), dx.data(),
+                        false, dweight.data(), dbias.data(), kRows, kWidth);
       return back ? dx : y;
     };
-    expect_rows_alone<T>("layer_norm_forward", kRows, [&](bool at_ends) { return run(at_ends, false); });
-    expect_rows_alone<T>("layer_norm_backward", kRows, [&](bool at_ends) { return run(at_ends, true); });
+    expect_rows_alone<T>("norm_forward", kRows, [&](bool at_ends) { return run(at_ends, false); });
+    expect_rows_alone<T>("norm_backward", kRows, [&](bool at_ends) { return run(at_ends, true); });
   }
 
   void products() {

@@ -365,7 +365,7 @@ TEST_P(EveryOperator, AddDropout) {
 
 struct RotaryCase {
   ops::RotaryShape s;
-  int64_t elements() const { return s.batch * s.tokens * 3 * s.heads * s.head_size; }
+  int64_t elements() const { return s.batch * s.tokens * s.qkv_width(); }
   Inputs inputs() const { return {random_values(elements(), 1)}; }
   Doubles dy() const { return random_values(elements(), 2); }
 
@@ -381,9 +381,15 @@ struct RotaryCase {
 
 TEST_P(EveryOperator, Rotary) {
   for (const bool interleaved : {false, true}) {
-    ops::RotaryShape small{2, 3, 2, 6, 4, interleaved, 10000, 5};
+    ops::RotaryShape small;
+    small.batch = 2, small.tokens = 3, small.heads = 2, small.head_size = 6, small.dims = 4;
+    small.interleaved = interleaved, small.first_position = 5;
     expect_right(RotaryCase{small});
-    expect_right(RotaryCase{{2, 40, 3, 16, 12, interleaved, 10000, 0}});
+    ops::RotaryShape shared;
+    shared.batch = 2, shared.tokens = 40, shared.heads = 6, shared.key_value_heads = 2;
+    shared.head_size = 16, shared.dims = 12, shared.interleaved = interleaved;
+    shared.scaling = {.factor = 4, .context = 30};
+    expect_right(RotaryCase{shared});
   }
 }
 
@@ -402,18 +408,63 @@ struct LayerNormCase {
     const auto x = as<T>(from[0]), weight = as<T>(from[1]), bias = as<T>(from[2]), dy = as<T>(derivatives);
     std::vector<T> y(x.size()), dx(x.size());
     std::vector<A> mean(rows), rstd(rows), dweight(width, A(7)), dbias(width, A(7));
-    op.layer_norm_forward(workers, x.data(), weight.data(), bias.data(), y.data(), mean.data(), rstd.data(),
-                          rows, width, 1e-5f);
-    op.layer_norm_backward(workers, x.data(), weight.data(), mean.data(), rstd.data(), dy.data(), dx.data(),
-                           false, dweight.data(), dbias.data(), rows, width);
+    op.norm_forward(workers, x.data(), weight.data(), bias.data(), y.data(), mean.data(), rstd.data(), rows,
+                    width, 1e-5f);
+    op.norm_backward(workers, x.data(), weight.data(), mean.data(), rstd.data(), dy.data(), dx.data(), false,
+                     dweight.data(), dbias.data(), rows, width);
     return {array(y), {array(dx), array(dweight), array(dbias)}};
   }
 };
+
+struct RmsNormCase {
+  int64_t rows, width;
+  Inputs inputs() const { return {random_values(rows * width, 1, 2, 0.5), random_values(width, 2)}; }
+  Doubles dy() const { return random_values(rows * width, 4); }
+
+  template <typename T>
+  Results run(const Inputs& from, const Doubles& derivatives, int threads) const {
+    using A = acc_t<T>;
+    Workers workers(threads);
+    const auto& op = table<T>();
+    const auto x = as<T>(from[0]), weight = as<T>(from[1]), dy = as<T>(derivatives);
+    std::vector<T> y(x.size()), dx(as<T>(Doubles(x.size(), kBefore))), over = dy;
+    std::vector<A> rstd(rows), dweight(width, A(7)), again(width, A(7));
+    op.norm_forward(workers, x.data(), weight.data(), nullptr, y.data(), nullptr, rstd.data(), rows, width,
+                    1e-5f);
+    op.norm_backward(workers, x.data(), weight.data(), nullptr, rstd.data(), over.data(), over.data(), false,
+                     again.data(), nullptr, rows, width);
+    op.norm_backward(workers, x.data(), weight.data(), nullptr, rstd.data(), dy.data(), dx.data(), true,
+                     dweight.data(), nullptr, rows, width);
+    EXPECT_EQ(dweight, again);
+    Array sum = array(dx);
+    for (double& value : sum.values) value -= kBefore;
+    expect_close(sum, array(over), 4, "added to, or overwritten");
+    return {array(y), {array(over), array(dweight)}};
+  }
+};
+
+TEST_P(EveryOperator, RmsNorm) {
+  const RmsNormCase small{5, 19};
+  const Inputs in = small.inputs();
+  const Doubles y = small.run<double>(in, small.dy(), 1).y.values;
+  for (size_t row = 0; row < 5; ++row) {
+    double square = 0;
+    for (size_t c = 0; c < 19; ++c) square += in[0][row * 19 + c] * in[0][row * 19 + c] / 19;
+    for (size_t c = 0; c < 19; ++c)
+      EXPECT_NEAR(y[row * 19 + c], in[0][row * 19 + c] / std::sqrt(square + 1e-5) * in[1][c], 1e-9);
+  }
+  expect_right(small);
+  expect_right(RmsNormCase{150, 257});
+}
 
 TEST_P(EveryOperator, LayerNorm) {
   expect_right(LayerNormCase{5, 19});
   expect_right(LayerNormCase{150, 257});
 }
+
+constexpr ops::Activation kActivations[] = {ops::Activation::gelu_tanh, ops::Activation::gelu_erf,
+                                            ops::Activation::relu, ops::Activation::silu,
+                                            ops::Activation::tanh};
 
 struct ActivationCase {
   ops::Activation activation;
@@ -439,16 +490,39 @@ struct ActivationCase {
 };
 
 TEST_P(EveryOperator, Activation) {
-  for (const ops::Activation activation : {ops::Activation::gelu_tanh, ops::Activation::gelu_erf,
-                                           ops::Activation::relu, ops::Activation::tanh}) {
+  for (const ops::Activation activation : kActivations) {
     expect_right(ActivationCase{activation, 200});
     expect_right(ActivationCase{activation, 50001});
   }
 }
 
+struct GatedCase {
+  ops::Activation activation;
+  int64_t rows, width;
+  Inputs inputs() const { return ActivationCase{activation, rows * 2 * width}.inputs(); }
+  Doubles dy() const { return random_values(rows * width, 2); }
+
+  template <typename T>
+  Results run(const Inputs& from, const Doubles& derivatives, int threads) const {
+    Workers workers(threads);
+    const auto x = as<T>(from[0]), dy = as<T>(derivatives);
+    std::vector<T> y(dy.size()), dx(x.size());
+    table<T>().gated_forward(workers, activation, x.data(), y.data(), rows, width);
+    table<T>().gated_backward(workers, activation, x.data(), dy.data(), dx.data(), rows, width);
+    return {array(y), {array(dx)}};
+  }
+};
+
+TEST_P(EveryOperator, Gated) {
+  for (const ops::Activation activation : kActivations) {
+    expect_right(GatedCase{activation, 7, 19});
+    expect_right(GatedCase{activation, 150, 257});
+  }
+}
+
 struct AttentionCase {
   ops::AttentionShape s;
-  Inputs inputs() const { return {random_values(s.batch * s.tokens * 3 * s.width(), 1)}; }
+  Inputs inputs() const { return {random_values(s.batch * s.tokens * s.qkv_width(), 1)}; }
   Doubles dy() const { return random_values(s.batch * s.tokens * s.width(), 2); }
 
   template <typename T>
@@ -469,13 +543,14 @@ TEST_P(EveryOperator, Attention) {
     const std::vector<int32_t> lengths = {static_cast<int32_t>(tokens), static_cast<int32_t>(tokens / 3)};
     ops::AttentionShape plain;
     plain.batch = 2, plain.tokens = tokens, plain.heads = 2, plain.head_size = 4, plain.scale = 0.5f;
-    ops::AttentionShape dropped = plain, window = plain, both_ways = plain, alibi = plain;
+    ops::AttentionShape dropped = plain, window = plain, both_ways = plain, alibi = plain, shared = plain;
     dropped.dropout = dropout_of(0.3f);
     window.window = tokens / 2;
     both_ways.causal = false;
     both_ways.lengths = lengths.data();
     alibi.alibi = true;
-    for (const ops::AttentionShape& s : {plain, dropped, window, both_ways, alibi})
+    shared.heads = 6, shared.key_value_heads = 2, shared.dropout = dropout_of(0.3f);
+    for (const ops::AttentionShape& s : {plain, dropped, window, both_ways, alibi, shared})
       expect_right(AttentionCase{s}, 3);
   }
 }
@@ -555,7 +630,7 @@ TEST_P(EveryOperator, WithoutGradientsHasTheSameBitsWithThreads) {
 }
 
 // Whoever adds an operator adds it here as well.
-static_assert(sizeof(ops::Operators<float>) == sizeof(const char*) + 35 * sizeof(device::Operator<void()>),
+static_assert(sizeof(ops::Operators<float>) == sizeof(const char*) + 37 * sizeof(device::Operator<void()>),
               "an operator has no case in this file");
 
 }  // namespace

@@ -14,20 +14,38 @@ const char* name_of(ops::Activation activation) {
     case ops::Activation::gelu_tanh: return "gelu_tanh";
     case ops::Activation::gelu_erf: return "gelu_erf";
     case ops::Activation::relu: return "relu";
+    case ops::Activation::silu: return "silu";
     default: return "tanh";
   }
 }
 
 template <typename T>
+std::string kernel_of_activation(const char* kind, ops::Activation activation, const char* pass) {
+  return kernel_of<T>((kind + std::string(name_of(activation)) + pass).c_str());
+}
+
+template <typename T>
 void activate(Compute& compute, ops::Activation activation, const T* x, T* y, int64_t n) {
-  compute.launch(kernel_of<T>((name_of(activation) + std::string("_forward")).c_str()),
-                 ActivationForwardArguments<T>{x, y, n});
+  compute.launch(kernel_of_activation<T>("", activation, "_forward"), ActivationForwardArguments<T>{x, y, n});
 }
 
 template <typename T>
 void activate_back(Compute& compute, ops::Activation activation, const T* x, const T* dy, T* dx, int64_t n) {
-  compute.launch(kernel_of<T>((name_of(activation) + std::string("_backward")).c_str()),
+  compute.launch(kernel_of_activation<T>("", activation, "_backward"),
                  ActivationBackwardArguments<T>{x, dy, dx, n});
+}
+
+template <typename T>
+void gate(Compute& compute, ops::Activation activation, const T* x, T* y, int64_t rows, int64_t width) {
+  compute.launch(kernel_of_activation<T>("gated_", activation, "_forward"),
+                 GatedForwardArguments<T>{x, y, rows, width});
+}
+
+template <typename T>
+void gate_back(Compute& compute, ops::Activation activation, const T* x, const T* dy, T* dx, int64_t rows,
+               int64_t width) {
+  compute.launch(kernel_of_activation<T>("gated_", activation, "_backward"),
+                 GatedBackwardArguments<T>{x, dy, dx, rows, width});
 }
 
 template <typename T>
@@ -84,6 +102,8 @@ template <typename T>
 void add_elements(ops::Operators<T>& table) {
   table.activation_forward = activate<T>;
   table.activation_backward = activate_back<T>;
+  table.gated_forward = gate<T>;
+  table.gated_backward = gate_back<T>;
   table.dropout = drop<T>;
   table.add_dropout = add_drop<T>;
   table.normal = draw;

@@ -2,15 +2,14 @@
 #include "device/cuda/operators.h"
 
 #include "device/cuda/kernels/attention_launch.h"
-#include "device/cuda/kernels/layer_norm.h"
+#include "device/cuda/kernels/norm.h"
 #include "device/cuda/operator_launches.h"
 
 namespace loom::cuda {
 
 Status check_sizes(int64_t width, int64_t head_size) {
   if (width > kLongestNorm)
-    return fail(Code::unsupported, "layer norms of a GPU have at most {} columns, not {}", kLongestNorm,
-                width);
+    return fail(Code::unsupported, "norms of a GPU have at most {} columns, not {}", kLongestNorm, width);
   if (head_size > kLargestAttentionHead)
     return fail(Code::unsupported, "attention on a GPU takes heads of at most {} elements, not {}",
                 kLargestAttentionHead, head_size);

@@ -2,7 +2,7 @@
 #include "device/cuda/kernels/cross_entropy.h"
 #include "device/cuda/kernels/embedding_gradient.h"
 #include "device/cuda/kernels/gather_rows.h"
-#include "device/cuda/kernels/layer_norm.h"
+#include "device/cuda/kernels/norm.h"
 #include "device/cuda/kernels/rotary.h"
 #include "device/cuda/kernels/split_cross_entropy.h"
 #include "device/cuda/operator_launches.h"
@@ -23,8 +23,8 @@ template <typename T>
 void norm_forward(Compute& compute, const T* x, const T* weight, const T* bias, T* y, float* mean,
                   float* rstd, int64_t rows, int64_t width, float epsilon) {
   if (takes_norm(compute, width))
-    compute.launch(kernel_of<T>("layer_norm_forward"),
-                   LayerNormForwardArguments<T>{x, weight, bias, y, mean, rstd, rows, width, epsilon});
+    compute.launch(kernel_of<T>("norm_forward"),
+                   NormForwardArguments<T>{x, weight, bias, y, mean, rstd, rows, width, epsilon});
 }
 
 template <typename T>
@@ -32,20 +32,18 @@ void norm_of_sum(Compute& compute, const ops::Dropout& dropout, const T* residua
                  T* sum, const T* weight, const T* bias, T* y, float* mean, float* rstd, int64_t rows,
                  int64_t width, float epsilon) {
   if (takes_norm(compute, width))
-    compute.launch(kernel_of<T>("layer_norm_forward"),
-                   LayerNormForwardArguments<T>{x, weight, bias, y, mean, rstd, rows, width, epsilon,
-                                                residual, added, sum, DropoutMask(dropout)});
+    compute.launch(kernel_of<T>("norm_forward"),
+                   NormForwardArguments<T>{x, weight, bias, y, mean, rstd, rows, width, epsilon, residual,
+                                           added, sum, DropoutMask(dropout)});
 }
 
 template <typename T>
-void queue_norm_backward(Compute& compute, LayerNormBackwardArguments<T> arguments, float* dweight,
-                         float* dbias) {
+void queue_norm_backward(Compute& compute, NormBackwardArguments<T> arguments, float* dweight, float* dbias) {
   const int64_t width = arguments.width;
   if (!takes_norm(compute, width)) return;
-  arguments.partial = compute.scratch<float>(arguments.parts() * 2 * width);
+  arguments.partial = compute.scratch<float>(arguments.parts() * arguments.parameters() * width);
   if (arguments.partial == nullptr) return;
-  compute.launch(kernel_of<T>(width <= kNarrowNorm ? "layer_norm_backward" : "layer_norm_backward_wide"),
-                 arguments);
+  compute.launch(kernel_of<T>(width <= kNarrowNorm ? "norm_backward" : "norm_backward_wide"), arguments);
   compute.launch("loom_fold", arguments.fold(dweight, dbias));
 }
 
@@ -54,7 +52,7 @@ void norm_backward(Compute& compute, const T* x, const T* weight, const float* m
                    const T* dy, T* dx, bool add_to_dx, float* dweight, float* dbias, int64_t rows,
                    int64_t width) {
   queue_norm_backward(
-      compute, LayerNormBackwardArguments<T>{x, weight, mean, rstd, dy, dx, nullptr, rows, width, add_to_dx},
+      compute, NormBackwardArguments<T>{x, weight, mean, rstd, dy, dx, nullptr, rows, width, add_to_dx},
       dweight, dbias);
 }
 
@@ -63,8 +61,8 @@ void norm_backward_dropout(Compute& compute, const ops::Dropout& dropout, const 
                            const float* mean, const float* rstd, const T* dy, T* dx, bool add_to_dx,
                            float* dweight, float* dbias, T* masked, int64_t rows, int64_t width) {
   queue_norm_backward(compute,
-                      LayerNormBackwardArguments<T>{x, weight, mean, rstd, dy, dx, nullptr, rows, width,
-                                                    add_to_dx, masked, DropoutMask(dropout)},
+                      NormBackwardArguments<T>{x, weight, mean, rstd, dy, dx, nullptr, rows, width, add_to_dx,
+                                               masked, DropoutMask(dropout)},
                       dweight, dbias);
 }
 
@@ -158,11 +156,12 @@ template <typename T>
 void turn(Compute& compute, const ops::RotaryShape& shape, T* qkv, bool back) {
   float* const turns = compute.scratch<float>(shape.tokens * shape.dims);
   if (turns == nullptr) return;
-  compute.launch("loom_rotary_turns",
-                 RotaryTurnsArguments{turns, shape.tokens, shape.dims, shape.first_position, shape.base});
-  compute.launch(kernel_of<T>("rotary"),
-                 RotaryArguments<T>{qkv, turns, shape.batch * shape.tokens, shape.tokens, shape.heads,
-                                    shape.head_size, shape.dims, shape.interleaved, back});
+  compute.launch("loom_rotary_turns", RotaryTurnsArguments{turns, shape.tokens, shape.dims,
+                                                           shape.first_position, shape.base, shape.scaling});
+  compute.launch(
+      kernel_of<T>("rotary"),
+      RotaryArguments<T>{qkv, turns, shape.batch * shape.tokens, shape.tokens, shape.qkv_width(),
+                         shape.turned_heads(), shape.head_size, shape.dims, shape.interleaved, back});
 }
 
 template <typename T>
@@ -208,8 +207,8 @@ LOOM_FOR_EVERY_GPU_TYPE(add_fused_rows, FusedOperators)
 
 template <typename T>
 void add_rows(ops::Operators<T>& table) {
-  table.layer_norm_forward = norm_forward<T>;
-  table.layer_norm_backward = norm_backward<T>;
+  table.norm_forward = norm_forward<T>;
+  table.norm_backward = norm_backward<T>;
   table.embedding_forward = embed<T>;
   table.embedding_backward = embed_back<T>;
   table.split_embedding_forward = embed_part<T>;

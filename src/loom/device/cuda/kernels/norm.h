@@ -1,6 +1,7 @@
-// Layer normalization, a block for each row. Forward may make the row first: the residual and what a dropout
-// leaves of a product are added, as every block of a model does before a norm. Backward may pass its result
-// through the dropout that comes next on the way back.
+// Layer normalization, a block for each row, and normalization by the root of the mean square (RMS norm),
+// which has no mean: its arguments' `mean` is null. Forward may make the row first: the residual and what a
+// dropout leaves of a product are added, as every block of a model does before a norm. Backward may pass its
+// result through the dropout that comes next on the way back.
 //
 // A thread keeps its part of the row, or of the sums over rows, in registers: up to `columns` elements, 16,
 // or 32 of wide rows going backward.
@@ -12,8 +13,7 @@
 namespace loom::cuda {
 
 inline constexpr unsigned kForwardNormThreads = 1024, kBackwardNormThreads = 512;
-/// The longest row, and the longest of layer_norm_backward_<type>; longer ones take
-/// layer_norm_backward_wide_.
+/// The longest row, and the longest of loom_norm_backward_<type>; longer ones take loom_norm_backward_wide_.
 inline constexpr int64_t kLongestNorm = 16 * kForwardNormThreads, kNarrowNorm = 16 * kBackwardNormThreads;
 
 /// body(pack, column) for each pack of a row that the thread has. Packs of one element, of rows that are not
@@ -33,10 +33,11 @@ LOOM_DEVICE void for_kept(int64_t width, Body&& body) {
   }
 }
 
-/// y[M, C] = (x - mean) · rstd · weight + bias. With a sum, x is first added to: sum[M, C] = residual +
-/// dropout(x + added[C]), and y is the norm of that. `added` may be null; `sum` may be residual or x.
+/// y[M, C] = (x - mean) · rstd · weight + bias. The mean is 0 where it is null, and so is the bias. With a
+/// sum, x is first added to: sum[M, C] = residual + dropout(x + added[C]), and y is the norm of that. `added`
+/// may be null; `sum` may be residual or x.
 template <typename T>
-struct LayerNormForwardArguments {
+struct NormForwardArguments {
   const T *x, *weight, *bias;
   T* y;
   float *mean, *rstd;
@@ -54,14 +55,14 @@ struct LayerNormForwardArguments {
   template <typename Visit>
   void pointers(Visit&& visit) {
     const int64_t elements = rows * width, summed = sum == nullptr ? 0 : elements;
-    visit(x, elements), visit(weight, width), visit(bias, width), visit(y, elements);
-    visit(mean, rows), visit(rstd, rows);
+    visit(x, elements), visit(weight, width), visit(bias, bias == nullptr ? 0 : width), visit(y, elements);
+    visit(mean, mean == nullptr ? 0 : rows), visit(rstd, rows);
     visit(residual, summed), visit(added, added == nullptr ? 0 : width), visit(sum, summed);
   }
 };
 
 template <int columns, int n, typename T>
-LOOM_DEVICE void layer_norm_forward(const LayerNormForwardArguments<T>& a) {
+LOOM_DEVICE void norm_forward(const NormForwardArguments<T>& a) {
   const int64_t row = block_index().x, begin = row * a.width;
   float* const scratch = reinterpret_cast<float*>(shared_memory());
   Floats<n> x[columns / n];
@@ -78,8 +79,8 @@ LOOM_DEVICE void layer_norm_forward(const LayerNormForwardArguments<T>& a) {
 #pragma unroll
     for (const float each : x[pack].at) sum[0] += each;
   });
-  block_sums(sum, scratch);
-  const float mean = sum[0] / static_cast<float>(a.width);
+  if (a.mean != nullptr) block_sums(sum, scratch);
+  const float mean = a.mean != nullptr ? sum[0] / static_cast<float>(a.width) : 0.0f;
 
   float squares[1] = {0};  // of differences, after the mean is known: x² - mean² cancels
   for_kept<columns, n>(a.width, [&](int pack, int64_t) {
@@ -90,27 +91,32 @@ LOOM_DEVICE void layer_norm_forward(const LayerNormForwardArguments<T>& a) {
   const float rstd = 1.0f / sqrtf(squares[0] / static_cast<float>(a.width) + a.epsilon);
 
   for_kept<columns, n>(a.width, [&](int pack, int64_t column) {
-    const Floats<n> weight = load_pack<n>(a.weight + column), bias = load_pack<n>(a.bias + column);
+    const Floats<n> weight = load_pack<n>(a.weight + column);
+    Floats<n> bias{};
+    if (a.bias != nullptr) bias = load_pack<n>(a.bias + column);
 #pragma unroll
     for (int i = 0; i < n; ++i) x[pack].at[i] = (x[pack].at[i] - mean) * rstd * weight.at[i] + bias.at[i];
     store_pack(a.y + begin + column, x[pack]);
   });
-  if (thread_index().x == 0) a.mean[row] = mean, a.rstd[row] = rstd;
+  if (thread_index().x != 0) return;
+  a.rstd[row] = rstd;
+  if (a.mean != nullptr) a.mean[row] = mean;
 }
 
 template <int columns, typename T>
-LOOM_DEVICE void layer_norm_forward(const LayerNormForwardArguments<T>& a) {
+LOOM_DEVICE void norm_forward(const NormForwardArguments<T>& a) {
   const bool in_packs =
       a.width % kPack<T> == 0 && aligned(a.x, a.weight, a.bias, a.y, a.residual, a.added, a.sum);
-  if (in_packs) layer_norm_forward<columns, kPack<T>>(a);
-  else layer_norm_forward<columns, 1>(a);
+  if (in_packs) norm_forward<columns, kPack<T>>(a);
+  else norm_forward<columns, 1>(a);
 }
 
-/// dx[M, C] (+)= rstd · (g - avg(g) - x̂ · avg(g · x̂)) with g = dy · weight and x̂ = (x - mean) · rstd; dx may
-/// be dy where it is not added to. `masked`, unless null, is dropout(dx). partial[parts, 2, C] are sums of
-/// dy · x̂ and of dy over the rows of a part, which fold() makes the gradients of weight and bias of.
+/// dx[M, C] (+)= rstd · (g - avg(g) - x̂ · avg(g · x̂)) with g = dy · weight and x̂ = (x - mean) · rstd, without
+/// avg(g) where the mean is null; dx may be dy where it is not added to. `masked`, unless null, is
+/// dropout(dx). partial[parts, parameters, C] are sums of dy · x̂ and, where there is a mean, of dy over the
+/// rows of a part, which fold() makes the gradients of weight and bias of.
 template <typename T>
-struct LayerNormBackwardArguments {
+struct NormBackwardArguments {
   const T *x, *weight;
   const float *mean, *rstd;
   const T* dy;
@@ -121,6 +127,7 @@ struct LayerNormBackwardArguments {
   T* masked = nullptr;
   DropoutMask mask{};
 
+  int64_t parameters() const { return mean != nullptr ? 2 : 1; }
   /// 8 MiB of partial sums, but from 256 to 1024 blocks.
   int64_t parts() const {
     int64_t parts = (int64_t{8} << 20) / (2 * width * static_cast<int64_t>(sizeof(float)));
@@ -133,24 +140,26 @@ struct LayerNormBackwardArguments {
             4 * kLanes * sizeof(float)};
   }
   FoldArguments fold(float* dweight, float* dbias) const {
-    return {partial, dweight, dbias, parts(), 2 * width, width, false};
+    return {partial, dweight, dbias, parts(), parameters() * width, width, false};
   }
   template <typename Visit>
   void pointers(Visit&& visit) {
     const int64_t elements = rows * width;
-    visit(x, elements), visit(weight, width), visit(mean, rows), visit(rstd, rows), visit(dy, elements);
-    visit(dx, elements), visit(partial, parts() * 2 * width), visit(masked, masked == nullptr ? 0 : elements);
+    visit(x, elements), visit(weight, width), visit(mean, mean == nullptr ? 0 : rows), visit(rstd, rows);
+    visit(dy, elements), visit(dx, elements), visit(partial, parts() * parameters() * width);
+    visit(masked, masked == nullptr ? 0 : elements);
   }
 };
 
 template <int columns, int n, typename T>
-LOOM_DEVICE void layer_norm_backward(const LayerNormBackwardArguments<T>& a) {
+LOOM_DEVICE void norm_backward(const NormBackwardArguments<T>& a) {
+  const bool has_mean = a.mean != nullptr;
   float* scratch = reinterpret_cast<float*>(shared_memory());
   float* other_scratch = scratch + 2 * kLanes;  // a row's, while some threads still read the last one's
   Floats<n> dweight[columns / n] = {}, dbias[columns / n] = {};
   for (int64_t row = block_index().x; row < a.rows; row += grid_size().x) {
     const int64_t begin = row * a.width;
-    const float mean = a.mean[row], rstd = a.rstd[row];
+    const float mean = has_mean ? a.mean[row] : 0.0f, rstd = a.rstd[row];
     // x̂ and dy of a pack. They are read twice, for the sums and for dx: registers are for the parameters'
     // sums.
     const auto read = [&](int64_t column, Floats<n>& hat, Floats<n>& dy) {
@@ -175,7 +184,7 @@ LOOM_DEVICE void layer_norm_backward(const LayerNormBackwardArguments<T>& a) {
     block_sums(sums, scratch);
     float* const swapped = scratch;
     scratch = other_scratch, other_scratch = swapped;
-    const float average = sums[0] / static_cast<float>(a.width),
+    const float average = has_mean ? sums[0] / static_cast<float>(a.width) : 0.0f,
                 product = sums[1] / static_cast<float>(a.width);
     for_kept<columns, n>(a.width, [&](int, int64_t column) {
       Floats<n> hat, dy, dx{};
@@ -191,18 +200,18 @@ LOOM_DEVICE void layer_norm_backward(const LayerNormBackwardArguments<T>& a) {
       store_pack(a.masked + begin + column, dx);
     });
   }
-  float* const to = a.partial + int64_t{block_index().x} * 2 * a.width;
+  float* const to = a.partial + int64_t{block_index().x} * (has_mean ? 2 : 1) * a.width;
   for_kept<columns, n>(a.width, [&](int pack, int64_t column) {
     store_pack(to + column, dweight[pack]);
-    store_pack(to + a.width + column, dbias[pack]);
+    if (has_mean) store_pack(to + a.width + column, dbias[pack]);
   });
 }
 
 template <int columns, typename T>
-LOOM_DEVICE void layer_norm_backward(const LayerNormBackwardArguments<T>& a) {
+LOOM_DEVICE void norm_backward(const NormBackwardArguments<T>& a) {
   const bool in_packs = a.width % kPack<T> == 0 && aligned(a.x, a.weight, a.dy, a.dx, a.partial, a.masked);
-  if (in_packs) layer_norm_backward<columns, kPack<T>>(a);
-  else layer_norm_backward<columns, 1>(a);
+  if (in_packs) norm_backward<columns, kPack<T>>(a);
+  else norm_backward<columns, 1>(a);
 }
 
 }  // namespace loom::cuda

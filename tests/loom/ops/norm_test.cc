@@ -1,7 +1,7 @@
 #include "base/workers.h"
 #include "ops/arrays.h"
 
-namespace loom::testing::layer_norm_test {
+namespace loom::testing::norm_test {
 namespace {
 
 LOOM_ON_EVERY_TABLE(LayerNorm);
@@ -45,11 +45,11 @@ Outputs run(const Inputs& in, double before = 0, int threads = 1, Into into = In
   const auto x = as<T>(in.x), weight = as<T>(in.weight), bias = as<T>(in.bias), dy = as<T>(in.dy);
   std::vector<T> y(x.size()), dx = into == Into::dy ? dy : as<T>(Doubles(x.size(), before));
   std::vector<A> mean(kRows), rstd(kRows), dweight(kWidth, A(7)), dbias(kWidth, A(7));
-  op.layer_norm_forward(workers, x.data(), weight.data(), bias.data(), y.data(), mean.data(), rstd.data(),
-                        kRows, kWidth, kEpsilon);
-  op.layer_norm_backward(workers, x.data(), weight.data(), mean.data(), rstd.data(),
-                         into == Into::dy ? dx.data() : dy.data(), dx.data(), into == Into::added_to,
-                         dweight.data(), dbias.data(), kRows, kWidth);
+  op.norm_forward(workers, x.data(), weight.data(), bias.data(), y.data(), mean.data(), rstd.data(), kRows,
+                  kWidth, kEpsilon);
+  op.norm_backward(workers, x.data(), weight.data(), mean.data(), rstd.data(),
+                   into == Into::dy ? dx.data() : dy.data(), dx.data(), into == Into::added_to,
+                   dweight.data(), dbias.data(), kRows, kWidth);
   return {doubles(y), doubles(dx), doubles(dweight), doubles(dbias)};
 }
 
@@ -125,4 +125,4 @@ TEST_P(LayerNorm, TheNumberOfThreadsChangesNoBit) {
 }
 
 }  // namespace
-}  // namespace loom::testing::layer_norm_test
+}  // namespace loom::testing::norm_test
