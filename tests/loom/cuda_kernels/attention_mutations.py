@@ -54,7 +54,12 @@ BREAKS = {
         ("column / 8 + b * 2 + lane / 16", "b * 2 + lane / 16"),
         ("column / 8 + b * 2 + lane / 16", "column / 8 + b * 2"),
         ("«load_matrices_transposed»(", "load_matrices"),
-        ("static_cast<int64_t>(batch) * a.tokens * slices", "static_cast<int64_t>(batch) * a.tokens"),
+        ("static_cast<int64_t>(batch) * a.tokens * heads", "static_cast<int64_t>(batch) * a.tokens"),
+        ("a.heads + «static_cast<unsigned>(key_head)»", "0"),
+        ("a.heads + «a.key_heads» + static_cast<unsigned>(key_head)", "a.heads"),
+        ("a.heads + «a.key_heads» + static_cast<unsigned>(key_head)", "0"),
+        ("a.key_heads + «static_cast<unsigned>(key_head)»", "0"),
+        ("a, out, «a.heads», batch", "a.qkv_heads()"),
     ],
     "attention_mask.h": [
         ("query >= window", "query > window"),
@@ -115,6 +120,8 @@ BREAKS = {
         ("high == -INFINITY ? 0.0f : high * scale", "high * scale"),
         ("rows.largest[m][half] = high;", ""),
         ("rows.sum[m][half] * shrink", "rows.sum[m][half]"),
+        ("head / static_cast<int>(a.sharing())", "0"),
+        ("head / static_cast<int>(a.sharing())", "head % static_cast<int>(a.key_heads)"),
         ("out[m][b][2 * half] *= shrink;", ""),
         ("out[m][b][2 * half + 1] *= shrink;", ""),
         ("tile % 2 * 2 * Tiles::kStage", "0"),
@@ -143,17 +150,27 @@ BREAKS = {
         ("«a.keep», ds", "1.0f"),
         ("ds[m][b][i] - delta[m][i / 2]", "ds[m][b][i]"),
         ("tile % 2 * 2 * Tiles::kStage", "0"),
-        ("tile % 2 * 2 * kQueries", "0"),
+        ("step % 2 * 2 * Tiles::kStage", "0"),
+        ("step % 2 * 2 * kQueries", "0"),
+        ("head / static_cast<int>(a.sharing())", "0"),
+        ("head / static_cast<int>(a.sharing())", "head % static_cast<int>(a.key_heads)"),
+        ("of_head * static_cast<int>(a.sharing())", "of_head"),
+        ("key_head * static_cast<int>(a.sharing())", "key_head"),
+        ("step / of_head", "0"),
+        ("tiles.first + step % of_head", "step % of_head"),
+        ("dropped(a, batch, «head»); bits", "first_head"),
+        ("slope_before_scale(a, «head»), first", "first_head"),
         ("commit_copies();", ""),
         ("wait_for_copies<0>();", ""),
         ("wait_for_copies<0>();", "wait_for_copies<1>();"),
         ("barrier();", ""),
         ("load(tile + 1)", "load(tile)"),
+        ("load(step + 1)", "load(step)"),
         ("row < visible.tokens", "true"),
         ("a.lse[at] * kLog2E", "a.lse[at]"),
         ("half * 8 + lane / 4", "lane / 4"),
         ("mask_scores<false>(visible, slope, first + warp_row, tile * kKeys, p);", ""),
-        ("mask_scores<true>(visible, slope, first + warp_row, tile * kQueries, p);", ""),
+        ("mask_scores<true>(visible, slope_before_scale(a, head), first + warp_row, tile * kQueries, p);", ""),
         ("(«first + warp_row», tile * kKeys)", "first"),
         ("(tile * kQueries, «first + warp_row»)", "first"),
         ("«stage + Tiles::kStage», ds", "stage"),
@@ -256,7 +273,7 @@ def with_breaks(text, places):
 
 def compile_tests(build, target, jobs, sanitizer):
     tests = ROOT / "tests/loom/cuda_kernels"
-    flags = ["-std=c++20", "-O1", "-g1", *sanitizer, "-w", f"-I{target}", f"-I{ROOT}/src/loom", f"-I{ROOT}/tests/loom"]
+    flags = ["-std=c++20", "-O1", "-g1", *sanitizer, "-w", f"-I{target}", f"-I{ROOT}/src/loom", f"-I{ROOT}/tests/loom", f"-I{ROOT}/include"]
     sources = [*sorted((target / KERNELS).glob("attention*.cu")), *sorted((tests / "emulator").glob("*.cc")),
                tests / "attention_test.cc", tests / "attention_delta_test.cc"]
     objects = [target / (source.name + "".join(sanitizer) + ".o") for source in sources]
@@ -273,8 +290,8 @@ def compile_tests(build, target, jobs, sanitizer):
 
 
 # In this order: the quick ones first.
-FILTERS = ["AttentionDelta*:*/0.ASequence*:*/0.SmallAndOddHeads:*/0.OneToken:*/0.EverythingAtOnce:*/0.Window:*/0.Padded:*/0.Dropout*:*/0.Tensor*:*/0.Alibi",
-           "*/1.EverythingAtOnce:*/1.SmallAndOddHeads:*/1.Padded:*/1.Dropout*:*/1.Tensor*:*/1.Window:*/1.EveryVariant*",
+FILTERS = ["AttentionDelta*:*/0.ASequence*:*/0.SmallAndOddHeads:*/0.OneToken:*/0.EverythingAtOnce:*/0.Window:*/0.Padded:*/0.Dropout*:*/0.Tensor*:*/0.Alibi:*/0.SharedKeys*",
+           "*/1.EverythingAtOnce:*/1.SmallAndOddHeads:*/1.Padded:*/1.Dropout*:*/1.Tensor*:*/1.Window:*/1.EveryVariant*:*/1.SharedKeys*",
            "*/0.Head*:*/1.Head64:*/0.EveryVariant*:*/1.Head96", "*/1.Head*:*/1.Alibi"]
 
 

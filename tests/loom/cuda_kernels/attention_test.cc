@@ -17,7 +17,19 @@ using ops::AttentionShape;
 using Doubles = std::vector<double>;
 
 /// What an attention can have besides its sizes.
-enum class Variant { causal, padded, window, alibi, dropout, dropout_of_odd_rows, tensor_rank, all };
+enum class Variant {
+  causal,
+  padded,
+  window,
+  alibi,
+  dropout,
+  dropout_of_odd_rows,
+  tensor_rank,
+  all,
+  shared,          // two heads of keys for four of queries
+  shared_padded,   // one for two
+  shared_and_all,  // one for a rank's three
+};
 
 struct Case {
   AttentionShape shape;
@@ -35,9 +47,16 @@ struct Case {
       case Variant::dropout: s.tokens = (tokens + 3) / 4 * 4, drop(1000); break;
       case Variant::dropout_of_odd_rows: s.tokens = tokens | 1, drop(1001); break;
       case Variant::tensor_rank:
-        s.first_head = 4, s.all_heads = 6, s.heads = 2, s.alibi = true, s.tokens = 28, drop(4);
+        s.first_head = 4, s.all_heads = 6, s.heads = s.key_value_heads = 2, s.alibi = true, s.tokens = 28;
+        drop(4);
         break;
       case Variant::all: s.tokens = 48, s.alibi = true, s.window = 17, drop(8); break;
+      case Variant::shared: s.heads = 4, s.key_value_heads = 2; break;
+      case Variant::shared_padded: s.heads = 2, s.key_value_heads = 1, pad(); break;
+      case Variant::shared_and_all:
+        s.heads = 3, s.key_value_heads = 1, s.first_head = 3, s.all_heads = 6, s.batch = 1;
+        s.alibi = true, s.window = 17, drop(8);
+        break;
     }
   }
   void drop(uint64_t first) { shape.dropout = {0.3f, {42, 3, 5}, first}; }
@@ -140,7 +159,7 @@ void check(Variant variant, int64_t head_size, int64_t tokens, const std::vector
                std::to_string(static_cast<int>(variant)));
   const Case c(variant, head_size, tokens);
   const AttentionShape& s = c.shape;
-  const auto qkv = as<T>(random_values(s.batch * s.tokens * 3 * s.width(), 1));
+  const auto qkv = as<T>(random_values(s.batch * s.tokens * s.qkv_width(), 1));
   const auto dout = as<T>(random_values(s.batch * s.tokens * s.width(), 2));
   const Outputs expected = on_cpu(s, doubles(qkv), doubles(dout));
   const Outputs actual = on_emulator(s, qkv, dout, seeds[0]);
@@ -175,6 +194,14 @@ TYPED_TEST(AttentionKernels, TensorRank) { check<TypeParam>(Variant::tensor_rank
 TYPED_TEST(AttentionKernels, EverythingAtOnce) { check<TypeParam>(Variant::all, 64, 48, {5}); }
 TYPED_TEST(AttentionKernels, EveryVariantOfLargeHeads) {
   for (const int64_t size : {96, 128, 256}) check<TypeParam>(Variant::all, size, 48, {6});
+}
+TYPED_TEST(AttentionKernels, SharedKeys) { check<TypeParam>(Variant::shared, 64, 70, {0, 2}); }
+TYPED_TEST(AttentionKernels, SharedKeysWithPadding) { check<TypeParam>(Variant::shared_padded, 64, 37, {1}); }
+TYPED_TEST(AttentionKernels, SharedKeysWithEverything) {
+  check<TypeParam>(Variant::shared_and_all, 64, 47, {3});
+}
+TYPED_TEST(AttentionKernels, SharedKeysOfLargeAndOddHeads) {
+  for (const int64_t size : {7, 96, 128, 256}) check<TypeParam>(Variant::shared_and_all, size, 35, {6});
 }
 TYPED_TEST(AttentionKernels, ASequenceOfLengthZeroGetsZeros) {
   Case c(Variant::padded, 64, 70);

@@ -9,12 +9,15 @@ import re
 import sys
 from pathlib import Path
 
-# Kernels with arrays that have an index known at run time only, and the most bytes that they may take: rows of layer norms that are not whole
-# packs (layer_norm.h), and the angles' cosines for any argument.
+# Kernels with arrays that have an index known at run time only, and the most bytes that they may take: rows of norms that are not whole
+# packs (norm.h), and the angles' cosines for any argument.
 LOCAL = {"loom_norm_forward": 64, "loom_norm_backward": 128, "loom_norm_backward_wide": 256, "loom_rotary_turns": 40}
 
 # Spills of kernels whose blocks need more shared memory than a multiprocessor of that GPU has, so that no launch succeeds.
 NEVER_RUN = {("loom_attention_forward_bf16_256", "sm_75"), ("loom_attention_backward_keys_fp16_128", "sm_75")}
+
+# Kernels that spill a few bytes around calls, and the most bytes: sm_75 has no products of bf16, so that each is a function's (primitives_gpu.h).
+SPILLS = {("loom_attention_forward_bf16_128", "sm_75"): 56}
 
 
 def read(log):
@@ -59,12 +62,12 @@ def main():
             allowed = LOCAL.get(re.sub(r"_(fp32|bf16|fp16)$", "", name), 0)
             if (name, gpu) in NEVER_RUN:
                 continue
-            if spilled:
+            if spilled > SPILLS.get((name, gpu), 0):
                 wrong.append(f"{name} spills {spilled} bytes on {gpu}")
-            elif local > allowed:
+            elif not spilled and local > allowed:
                 wrong.append(f"{name} has {local} bytes of local memory on {gpu}, {allowed} are known")
         print(f"{name:{width}}  " + "  ".join(f"{cell:>9}" for cell in cells))
-    print("\n".join(wrong) if wrong else f"{len(kernels)} kernels, none of which spills where it can run")
+    print("\n".join(wrong) if wrong else f"{len(kernels)} kernels, none of which spills more than is known where it can run")
     return 1 if wrong or not kernels else 0
 
 

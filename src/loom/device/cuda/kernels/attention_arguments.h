@@ -2,7 +2,8 @@
 //
 // Forward is one kernel. Backward is three: attention_delta, then dK and dV by tiles of keys
 // (attention_backward_keys), and dQ by tiles of queries (attention_backward_queries). The last two make the
-// probabilities again from lse, each for itself, so that no sum needs atomics: the same bits in every run.
+// probabilities again from lse, each for itself, so that no sum needs atomics: the same bits in every run. A
+// block of attention_backward_keys takes all heads of queries that share its keys, one after the other.
 #pragma once
 
 #include <cstdint>
@@ -12,37 +13,43 @@
 
 namespace loom::cuda {
 
-/// As ops::AttentionShape, where a field has no comment. T is the kernel's type, C = heads · head_size.
+/// As ops::AttentionShape, where a field has no comment. T is the kernel's type; rows of qkv are qkv_heads()
+/// heads, those of queries, of keys and of values, and rows of the outputs are `heads`.
 struct AttentionArguments {
-  const std::byte* qkv;     // [B, S, 3C] of T
-  std::byte* out;           // [B, S, C] of T; forward only
+  const std::byte* qkv;     // [B, S, qkv_heads() · head_size] of T
+  std::byte* out;           // [B, S, heads · head_size] of T; forward only
   float* lse;               // [B, heads, S]; written by forward, read by backward
-  const std::byte* dout;    // [B, S, C] of T; backward only, as delta and dqkv
+  const std::byte* dout;    // as out; backward only, as delta and dqkv
   const float* delta;       // [B, heads, S]
-  std::byte* dqkv;          // [B, S, 3C] of T
+  std::byte* dqkv;          // as qkv
   const int32_t* lengths;   // [B], or null
   uint64_t first_drawn;     // dropout.first
   ops::RandomKey key;       // of the dropout
   uint32_t drop_threshold;  // 0: no dropout
   float keep;               // 1 / (1 - probability)
-  uint32_t batch, tokens, heads, head_size;
-  uint32_t first_head, all_heads;
+  uint32_t batch, tokens, heads, key_heads, head_size;
+  uint32_t first_head, all_heads;  // of queries
   uint32_t window;
   uint32_t causal, alibi;  // 0 or 1
   float scale;
   uint32_t element_bytes;
   uint32_t in_chunks;  // 1: each head's row is whole, aligned chunks of 16 bytes, in every array of T
 
+  constexpr uint32_t qkv_heads() const { return heads + 2 * key_heads; }
+  /// Heads of queries that share a head of keys and values: neighbours.
+  constexpr uint32_t sharing() const { return heads / key_heads; }
+
   /// Those of arrays that this launch does not have are null.
   template <typename Visit>
   void pointers(Visit&& visit) {
-    const int64_t rows = int64_t{batch} * tokens * heads, bytes = rows * head_size * element_bytes;
-    visit(qkv, 3 * bytes);
+    const int64_t rows = int64_t{batch} * tokens * heads, of_head = int64_t{head_size} * element_bytes;
+    const int64_t bytes = rows * of_head, qkv_bytes = int64_t{batch} * tokens * qkv_heads() * of_head;
+    visit(qkv, qkv_bytes);
     visit(out, out != nullptr ? bytes : 0);
     visit(lse, rows);
     visit(dout, dout != nullptr ? bytes : 0);
     visit(delta, delta != nullptr ? rows : 0);
-    visit(dqkv, dqkv != nullptr ? 3 * bytes : 0);
+    visit(dqkv, dqkv != nullptr ? qkv_bytes : 0);
     visit(lengths, lengths != nullptr ? int64_t{batch} : 0);
   }
 };

@@ -55,8 +55,9 @@ LOOM_DEVICE void attention_forward(const AttentionArguments& a) {
   // The last queries first: those of causal attention see the most keys.
   const int first = static_cast<int>(grid_size().x - 1 - block_index().x) * Tiles::kRows;
   const int warp = static_cast<int>(warp_index()), warp_row = warp * 16 * kRowTiles;
-  const HeadSlice<const T> queries(a, a.qkv, 3, 0, batch, head), keys(a, a.qkv, 3, 1, batch, head),
-      values(a, a.qkv, 3, 2, batch, head);
+  const int key_head = head / static_cast<int>(a.sharing());
+  const auto queries = query_slice<const T>(a, a.qkv, batch, head);
+  const auto keys = key_slice<const T>(a, a.qkv, batch, key_head);
   T *const own = reinterpret_cast<T*>(shared_memory()), *const stages = own + Tiles::kResident;
   float* const scratch =
       reinterpret_cast<float*>(stages + 4 * Tiles::kStage) + warp * (Tiles::kScratch / Tiles::kWarps);
@@ -68,7 +69,8 @@ LOOM_DEVICE void attention_forward(const AttentionArguments& a) {
   const auto load = [&](int tile) {
     T* const stage = stages + tile % 2 * 2 * Tiles::kStage;
     load_tile<Tiles, kKeys>(a, keys, tile * kKeys, stage);
-    load_tile<Tiles, kKeys>(a, values, tile * kKeys, stage + Tiles::kStage);
+    load_tile<Tiles, kKeys>(a, value_slice<const T>(a, a.qkv, batch, key_head), tile * kKeys,
+                            stage + Tiles::kStage);
     commit_copies();
   };
   load_tile<Tiles, Tiles::kRows>(a, queries, first, own);
@@ -109,7 +111,7 @@ LOOM_DEVICE void attention_forward(const AttentionArguments& a) {
         a.lse[(static_cast<int64_t>(batch) * a.heads + head) * a.tokens + row] =
             (rows.largest[m][half] * scale + log2_of(sum)) * kLn2;
     }
-  const HeadSlice<T> to(a, a.out, 1, 0, batch, head);
+  const auto to = out_slice<T>(a, a.out, batch, head);
   store_rows<Tiles>(a, out, factor, to, first + warp_row, 0, own + warp_row * Tiles::kHead);
 }
 

@@ -30,7 +30,8 @@ AttentionArguments arguments_of(const ops::AttentionShape& s, const T* qkv, floa
   AttentionArguments a{};
   a.qkv = reinterpret_cast<const std::byte*>(qkv), a.lse = lse, a.lengths = s.lengths;
   a.batch = static_cast<uint32_t>(s.batch), a.tokens = static_cast<uint32_t>(s.tokens);
-  a.heads = static_cast<uint32_t>(s.heads), a.head_size = static_cast<uint32_t>(s.head_size);
+  a.heads = static_cast<uint32_t>(s.heads), a.key_heads = static_cast<uint32_t>(s.key_heads());
+  a.head_size = static_cast<uint32_t>(s.head_size);
   a.first_head = static_cast<uint32_t>(s.first_head);
   a.all_heads = static_cast<uint32_t>(s.all_heads > 0 ? s.all_heads : s.heads);
   a.window = static_cast<uint32_t>(s.window), a.causal = s.causal ? 1 : 0, a.alibi = s.alibi ? 1 : 0;
@@ -50,17 +51,17 @@ inline bool in_chunks(const AttentionArguments& a) {
   return bits % 16 == 0;
 }
 
-/// Of one kernel, whose tiles are Tiles<T, 64> and so on.
+/// Of one kernel, whose tiles are Tiles<T, 64> and so on, over blocks for each of `heads`.
 template <template <typename, int> typename Tiles, typename T>
-KernelLaunch<AttentionArguments> launch_of(const std::string& kernel, AttentionArguments a, int resident,
-                                           int statistics) {
+KernelLaunch<AttentionArguments> launch_of(const std::string& kernel, AttentionArguments a, uint32_t heads,
+                                           int resident, int statistics) {
   a.in_chunks = in_chunks(a) ? 1 : 0;
   KernelLaunch<AttentionArguments> launch{"", {}, a};
   const auto take = [&](auto tiles) {
     using Of = decltype(tiles);
     const uint32_t blocks = (a.tokens + Of::kRows - 1) / Of::kRows * Of::kShares;
     launch.name = "loom_attention_" + kernel + "_" + kKernelType<T> + "_" + std::to_string(Of::kHead);
-    launch.shape = {{blocks, a.heads, a.batch}, Of::kThreads, Of::shared_bytes(resident, statistics)};
+    launch.shape = {{blocks, heads, a.batch}, Of::kThreads, Of::shared_bytes(resident, statistics)};
   };
   if (a.head_size <= 64) take(Tiles<T, 64>{});
   else if (a.head_size <= 96) take(Tiles<T, 96>{});
@@ -77,7 +78,7 @@ KernelLaunch<AttentionArguments> attention_forward_launch(const ops::AttentionSh
                                                           float* lse) {
   AttentionArguments a = attention_launch::arguments_of(s, qkv, lse);
   a.out = reinterpret_cast<std::byte*>(out);
-  return attention_launch::launch_of<AttentionForwardTiles, T>("forward", a, 1, 0);
+  return attention_launch::launch_of<AttentionForwardTiles, T>("forward", a, a.heads, 1, 0);
 }
 
 struct AttentionBackwardLaunch {
@@ -100,8 +101,8 @@ AttentionBackwardLaunch attention_backward_launch(const ops::AttentionShape& s, 
                                          a.head_size,
                                          sizeof(T)};
   return {{std::string("loom_attention_delta_") + kKernelType<T>, launch_of(of_delta), of_delta},
-          attention_launch::launch_of<AttentionKeysTiles, T>("backward_keys", a, 2, 2),
-          attention_launch::launch_of<AttentionQueriesTiles, T>("backward_queries", a, 2, 0)};
+          attention_launch::launch_of<AttentionKeysTiles, T>("backward_keys", a, a.key_heads, 2, 2),
+          attention_launch::launch_of<AttentionQueriesTiles, T>("backward_queries", a, a.heads, 2, 0)};
 }
 
 }  // namespace loom::cuda

@@ -19,19 +19,37 @@ LOOM_DEVICE int tile_offset(int row, int chunk) {
   return row * head + permuted * kChunk;
 }
 
-/// Whose rows a tile has: one head's slice of an array [B, S, stride].
+/// Whose rows a tile has: one head's slice of an array [B, S, heads · head_size].
 template <typename T>
 struct HeadSlice {
   T* rows;         // of the first token of the sequence
   int64_t stride;  // between tokens, in elements
 
   template <typename Byte>  // std::byte or const
-  LOOM_DEVICE HeadSlice(const AttentionArguments& a, Byte* array, int slices, int slice, int batch, int head)
+  LOOM_DEVICE HeadSlice(const AttentionArguments& a, Byte* array, unsigned heads, int batch, unsigned head)
       : rows(reinterpret_cast<T*>(array) +
-             (static_cast<int64_t>(batch) * a.tokens * slices + slice) * a.heads * a.head_size +
-             static_cast<int64_t>(head) * a.head_size),
-        stride(static_cast<int64_t>(slices) * a.heads * a.head_size) {}
+             (static_cast<int64_t>(batch) * a.tokens * heads + head) * a.head_size),
+        stride(static_cast<int64_t>(heads) * a.head_size) {}
 };
+
+/// The slices of qkv, or of its gradient, that belong to a head of queries, or to one of keys.
+template <typename T, typename Byte>
+LOOM_DEVICE HeadSlice<T> query_slice(const AttentionArguments& a, Byte* qkv, int batch, int head) {
+  return {a, qkv, a.qkv_heads(), batch, static_cast<unsigned>(head)};
+}
+template <typename T, typename Byte>
+LOOM_DEVICE HeadSlice<T> key_slice(const AttentionArguments& a, Byte* qkv, int batch, int key_head) {
+  return {a, qkv, a.qkv_heads(), batch, a.heads + static_cast<unsigned>(key_head)};
+}
+template <typename T, typename Byte>
+LOOM_DEVICE HeadSlice<T> value_slice(const AttentionArguments& a, Byte* qkv, int batch, int key_head) {
+  return {a, qkv, a.qkv_heads(), batch, a.heads + a.key_heads + static_cast<unsigned>(key_head)};
+}
+/// … and that of out, or of its gradient.
+template <typename T, typename Byte>
+LOOM_DEVICE HeadSlice<T> out_slice(const AttentionArguments& a, Byte* out, int batch, int head) {
+  return {a, out, a.heads, batch, static_cast<unsigned>(head)};
+}
 
 /// Begins to copy rows [first, first + count) of a head to shared memory; zeros stand where there are none.
 template <typename Tiles, int count>
