@@ -55,7 +55,8 @@ Result<cuda::AttentionGraphShape> attention_shape_of(const program::Job& job, in
   cuda::AttentionGraphShape shape;
   shape.type = attention_type_of(job);
   shape.batch = job.batch, shape.tokens = job.tokens;
-  shape.heads = attention.query_heads, shape.head_size = attention.head_size;
+  shape.heads = attention.query_heads, shape.key_heads = attention.key_value_heads;
+  shape.head_size = attention.head_size;
   shape.causal = job.spec.causal;
   shape.padded = !job.spec.causal && job.spec.padding >= 0;
   shape.deterministic = job.strict;

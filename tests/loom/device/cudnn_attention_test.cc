@@ -73,6 +73,7 @@ struct Passes {
   device::Memory qkv_there, dout_there, lengths_there, out, lse, dqkv;
 
   int64_t elements() const { return shape.batch * shape.tokens * shape.width(); }
+  int64_t qkv_elements() const { return shape.batch * shape.tokens * shape.qkv_width(); }
   int64_t rows() const { return shape.batch * shape.heads * shape.tokens; }
 };
 
@@ -82,13 +83,13 @@ class TypedGpuAttention : public GpuAttention {
   Passes<T> passes(const AttentionShape& shape, const std::vector<int32_t>& lengths = {}, uint32_t seed = 1) {
     Passes<T> p;
     p.shape = shape, p.lengths = lengths;
-    p.qkv = as<T>(random_values(3 * p.elements(), seed)),
+    p.qkv = as<T>(random_values(p.qkv_elements(), seed)),
     p.dout = as<T>(random_values(p.elements(), seed + 1));
     p.qkv_there = upload(p.qkv), p.dout_there = upload(p.dout);
     const auto nan = [&](int64_t bytes) {
       return upload(std::vector<uint8_t>(static_cast<size_t>(bytes), 0xff));
     };
-    p.out = nan(p.elements() * 2), p.dqkv = nan(3 * p.elements() * 2), p.lse = nan(p.rows() * 4);
+    p.out = nan(p.elements() * 2), p.dqkv = nan(p.qkv_elements() * 2), p.lse = nan(p.rows() * 4);
     if (!lengths.empty())
       p.lengths_there = upload(lengths), p.shape.lengths = p.lengths_there.template as<int32_t>();
     return p;
@@ -113,7 +114,7 @@ class TypedGpuAttention : public GpuAttention {
     const auto there = [&](const auto* array, int64_t count) { return doubles(download(array, count)); };
     EXPECT_LT(error_of(there(p.out.template as<T>(), p.elements()), out), kTolerance<T>);
     EXPECT_LT(error_of(there(p.lse.template as<float>(), p.rows()), lse), 10 * kTolerance<float>);
-    EXPECT_LT(error_of(there(p.dqkv.template as<T>(), 3 * p.elements()), dqkv), 2 * kTolerance<T>);
+    EXPECT_LT(error_of(there(p.dqkv.template as<T>(), p.qkv_elements()), dqkv), 2 * kTolerance<T>);
   }
 };
 
@@ -136,6 +137,26 @@ TYPED_TEST(TypedGpuAttention, IsTheCpusInDouble) {
       }
   }
   EXPECT_EQ(cudnn_calls("deterministic plans") > 0, this->fake.is_fake());
+}
+
+/// Gradients of keys are sums over heads, of terms that are rounded once.
+TYPED_TEST(TypedGpuAttention, SharedKeysAreTheCpusInDouble) {
+  using Shape = std::array<int64_t, 5>;
+  for (const bool deterministic : {false, true}) {
+    this->take_attentions(deterministic);
+    for (const auto& [batch, tokens, heads, key_heads, head_size] :
+         {Shape{2, 7, 4, 2, 8}, {1, 17, 3, 1, 64}, {2, 9, 2, 2, 24}, {1, 1, 6, 3, 16}})
+      for (const bool causal : {true, false}) {
+        SCOPED_TRACE(fmt::format("{} × {} tokens, {} heads and {} of keys, of {}, {}", batch, tokens, heads,
+                                 key_heads, head_size, causal ? "causal" : "all"));
+        AttentionShape shape = shape_of(batch, tokens, heads, head_size, causal);
+        shape.key_value_heads = key_heads;
+        auto passes = this->passes(shape);
+        this->forward(passes);
+        this->backward(passes);
+        this->expect_right(passes);
+      }
+  }
 }
 
 TYPED_TEST(TypedGpuAttention, PaddedSequencesHaveNoGradientsThere) {
@@ -194,11 +215,14 @@ TEST_F(Bf16GpuAttention, APlanIsMadeOnceForItsShapeAndNothingAfterPreparing) {
 TEST_F(Bf16GpuAttention, ScratchStaysBelowItsBound) {
   for (const bool deterministic : {false, true}) {
     take_attentions(deterministic);
-    for (const int64_t tokens : {7, 70, 300}) {
-      const auto planned = attentions->plan_shape(shape_of(3, tokens, 2, 64, true), cuda::ElementType::bf16);
-      ASSERT_TRUE(attentions->prepare(*planned).ok());
-      EXPECT_LE(attentions->scratch_bytes(*planned), cuda::attention_scratch_bound(*planned));
-    }
+    for (const int64_t tokens : {7, 70, 300, 3000})
+      for (const int64_t key_heads : {4, 1}) {
+        AttentionShape shape = shape_of(3, tokens, 4, 64, true);
+        shape.key_value_heads = key_heads;
+        const auto planned = attentions->plan_shape(shape, cuda::ElementType::bf16);
+        ASSERT_TRUE(attentions->prepare(*planned).ok());
+        EXPECT_LE(attentions->scratch_bytes(*planned), cuda::attention_scratch_bound(*planned));
+      }
   }
 }
 
@@ -244,6 +268,11 @@ TEST_F(Bf16GpuAttention, WhatCudnnHasNotIsNamed) {
   const std::string heads = "takes heads of a multiple of 8 elements up to 256, not of ";
   refused(shape_of(2, 8, 2, 20, true), Code::unsupported, heads + "20");
   refused(shape_of(2, 8, 1, 264, true), Code::unsupported, heads + "264");
+  shape = shape_of(2, 8, 4, 16, false), shape.key_value_heads = 2;
+  const device::Memory lengths = upload(std::vector<int32_t>{8, 3});
+  shape.lengths = lengths.as<int32_t>();
+  refused(shape, Code::unsupported,
+          "cuDNN's attention is not taken where sequences are padded and 4 heads of queries share 2 of keys");
   const auto planned = attentions->plan_shape(shape_of(2, 8, 2, 16, true), cuda::ElementType::fp32);
   EXPECT_TRUE(fails_with(attentions->prepare(*planned), Code::unsupported, "takes bf16 and fp16, not fp32"));
 }
@@ -291,8 +320,11 @@ TEST(CudnnPlans, AreMadeForADescribedGpu) {
   for (const cuda::ElementType type : {cuda::ElementType::bf16, cuda::ElementType::fp16})
     for (const int64_t head_size : {64, 96, 128, 256})
       for (const auto& [causal, padded] : {std::pair(true, false), {false, false}, {false, true}})
-        for (const bool deterministic : {false, true}) {
-          const cuda::AttentionGraphShape shape{type, 4, 1000, 12, head_size, causal, padded, deterministic};
+        for (const auto& [deterministic, key_heads] :
+             {std::pair(false, int64_t{12}), {true, 12}, {false, 4}, {true, 4}, {false, 1}}) {
+          if (padded && key_heads < 12) continue;
+          const cuda::AttentionGraphShape shape{type,      4,      1000,   12,           key_heads,
+                                                head_size, causal, padded, deterministic};
           const auto forward = cuda::AttentionForward::create(shape, target);
           EXPECT_TRUE(forward.ok()) << forward.status().message();
           const auto backward = cuda::AttentionBackward::create(shape, target);

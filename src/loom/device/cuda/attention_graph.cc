@@ -15,8 +15,11 @@ constexpr float kHidden = -std::numeric_limits<float>::infinity(), kOne = 1;
 
 const std::byte* at(const void* array, int64_t bytes) { return static_cast<const std::byte*>(array) + bytes; }
 
-/// q, k and v of qkv, or their gradients of dqkv, are so many bytes apart.
-int64_t slice_bytes(const AttentionGraphShape& shape) { return shape.width() * size_of(shape.type); }
+/// Where k and v of qkv begin, and their gradients of dqkv.
+int64_t key_bytes(const AttentionGraphShape& shape) { return shape.width() * size_of(shape.type); }
+int64_t value_bytes(const AttentionGraphShape& shape) {
+  return (shape.width() + shape.key_width()) * size_of(shape.type);
+}
 
 void bind_lengths(std::vector<DnnBinding>& bindings, DnnTensorRef queries, DnnTensorRef keys,
                   const AttentionLengths& lengths) {
@@ -28,12 +31,13 @@ void bind_lengths(std::vector<DnnBinding>& bindings, DnnTensorRef queries, DnnTe
 }  // namespace
 
 std::string to_string(const AttentionGraphShape& s) {
-  return fmt::format(
-      "attention of {} × {} tokens with {} heads of {} ({}{}{}{})", s.batch, s.tokens, s.heads, s.head_size,
-      s.type == ElementType::fp16   ? "fp16"
-      : s.type == ElementType::bf16 ? "bf16"
-                                    : "fp32",
-      s.causal ? ", causal" : "", s.padded ? ", padded" : "", s.deterministic ? ", deterministic" : "");
+  return fmt::format("attention of {} × {} tokens with {} heads of {}{} ({}{}{}{})", s.batch, s.tokens,
+                     s.heads, s.head_size, s.is_shared() ? fmt::format(" and {} of keys", s.key_heads) : "",
+                     s.type == ElementType::fp16   ? "fp16"
+                     : s.type == ElementType::bf16 ? "bf16"
+                                                   : "fp32",
+                     s.causal ? ", causal" : "", s.padded ? ", padded" : "",
+                     s.deterministic ? ", deterministic" : "");
 }
 
 Status check_attention(const AttentionGraphShape& shape) {
@@ -44,6 +48,12 @@ Status check_attention(const AttentionGraphShape& shape) {
     return fail(Code::unsupported,
                 "cuDNN's attention takes heads of a multiple of {} elements up to {}, not of {}", kPiece,
                 kMost, shape.head_size);
+  // The sums over heads would read gradients of padding, which the library need not write.
+  if (shape.is_shared() && shape.padded)
+    return fail(
+        Code::unsupported,
+        "cuDNN's attention is not taken where sequences are padded and {} heads of queries share {} of keys",
+        shape.heads, shape.key_heads);
   return {};
 }
 
@@ -57,7 +67,7 @@ Result<std::unique_ptr<AttentionForward>> AttentionForward::create(const Attenti
   f.shape_ = shape;
   DnnGraph graph;
   const AttentionTensors tensors(graph, shape);
-  f.q_ = tensors.slice(), f.k_ = tensors.slice_transposed(), f.v_ = tensors.slice();
+  f.q_ = tensors.queries(), f.k_ = tensors.keys_transposed(), f.v_ = tensors.keys();
   f.out_ = tensors.output(), f.lse_ = tensors.row_array();
   f.scale_ = graph.number(), f.hidden_ = graph.number();
   if (shape.padded) f.queries_ = tensors.lengths(), f.keys_ = tensors.lengths();
@@ -83,9 +93,12 @@ Result<std::unique_ptr<AttentionForward>> AttentionForward::create(const Attenti
 
 Status AttentionForward::run(DnnHandle* handle, float scale, const void* qkv, void* out, float* lse,
                              const AttentionLengths& lengths, void* scratch) const {
-  const int64_t slice = slice_bytes(shape_);
-  std::vector<DnnBinding> bindings = {{q_, qkv},          {k_, at(qkv, slice)}, {v_, at(qkv, 2 * slice)},
-                                      {out_, out},        {lse_, lse},          {scale_, &scale},
+  std::vector<DnnBinding> bindings = {{q_, qkv},
+                                      {k_, at(qkv, key_bytes(shape_))},
+                                      {v_, at(qkv, value_bytes(shape_))},
+                                      {out_, out},
+                                      {lse_, lse},
+                                      {scale_, &scale},
                                       {hidden_, &kHidden}};
   bind_lengths(bindings, queries_, keys_, lengths);
   return plan_->run(handle, bindings, scratch);
@@ -101,9 +114,9 @@ Result<std::unique_ptr<AttentionBackward>> AttentionBackward::create(const Atten
   b.shape_ = shape;
   DnnGraph graph;
   const AttentionTensors tensors(graph, shape);
-  b.q_ = tensors.slice(), b.k_ = tensors.slice_transposed(), b.v_ = tensors.slice_transposed();
+  b.q_ = tensors.queries(), b.k_ = tensors.keys_transposed(), b.v_ = tensors.keys_transposed();
   b.out_ = tensors.output(), b.dout_ = tensors.output(), b.lse_ = tensors.row_array();
-  b.dq_ = tensors.slice(), b.dk_ = tensors.slice(), b.dv_ = tensors.slice();
+  b.dq_ = tensors.queries(), b.dk_ = tensors.keys(), b.dv_ = tensors.keys();
   b.sums_ = tensors.row_array();
   b.scale_ = graph.number(), b.one_ = graph.number(), b.hidden_ = graph.number();
   if (shape.padded) b.queries_ = tensors.lengths(), b.keys_ = tensors.lengths();
@@ -118,16 +131,16 @@ Result<std::unique_ptr<AttentionBackward>> AttentionBackward::create(const Atten
   scores = tensors.mask(scores, b.hidden_, b.queries_, b.keys_);
   const DnnTensorRef p = tensors.apply(kDnnExp, {scores}, tensors.pairs());
   const DnnTensorRef p_transposed = graph.reshape(p, tensors.transposed_pairs());
-  graph.multiply(p_transposed, b.dout_, b.dv_, {.rows = b.keys_, .terms = b.queries_});
+  tensors.multiply_for_keys(p_transposed, b.dout_, b.dv_, {.rows = b.keys_, .terms = b.queries_});
 
   DnnTensorRef ds = graph.multiply(b.dout_, b.v_, tensors.pairs(), {.rows = b.queries_, .columns = b.keys_});
   ds = tensors.apply(kDnnSubtract, {ds, b.sums_}, tensors.pairs());
   ds = tensors.apply(kDnnMultiply, {ds, p}, tensors.pairs());
   ds = tensors.apply(kDnnMultiply, {ds, b.scale_}, tensors.pairs());
   const DnnTensorRef ds_transposed = graph.reshape(ds, tensors.transposed_pairs());
-  graph.multiply(ds_transposed, b.q_, b.dk_, {.rows = b.keys_, .terms = b.queries_});
+  tensors.multiply_for_keys(ds_transposed, b.q_, b.dk_, {.rows = b.keys_, .terms = b.queries_});
 
-  const DnnTensorRef k = graph.reshape(b.k_, tensors.slice_between());
+  const DnnTensorRef k = graph.reshape(b.k_, tensors.keys_between());
   if (shape.deterministic) {
     graph.multiply(ds, k, b.dq_, {.rows = b.queries_, .terms = b.keys_});
   } else {
@@ -154,17 +167,17 @@ int64_t AttentionBackward::sums_bytes() const {
 Status AttentionBackward::run(DnnHandle* handle, float scale, const void* qkv, const void* out,
                               const float* lse, const void* dout, void* dqkv, const AttentionLengths& lengths,
                               void* scratch) const {
-  const int64_t slice = slice_bytes(shape_);
+  const int64_t to_keys = key_bytes(shape_), to_values = value_bytes(shape_);
   auto* const parts = static_cast<std::byte*>(scratch);
   std::vector<DnnBinding> bindings = {{q_, qkv},
-                                      {k_, at(qkv, slice)},
-                                      {v_, at(qkv, 2 * slice)},
+                                      {k_, at(qkv, to_keys)},
+                                      {v_, at(qkv, to_values)},
                                       {out_, out},
                                       {lse_, lse},
                                       {dout_, dout},
                                       {dq_, dqkv},
-                                      {dk_, at(dqkv, slice)},
-                                      {dv_, at(dqkv, 2 * slice)},
+                                      {dk_, at(dqkv, to_keys)},
+                                      {dv_, at(dqkv, to_values)},
                                       {sums_, parts + dq_bytes()},
                                       {scale_, &scale},
                                       {one_, &kOne},
@@ -175,12 +188,14 @@ Status AttentionBackward::run(DnnHandle* handle, float scale, const void* qkv, c
 }
 
 /// cuDNN 9.19's plans for sm_90 take 256 bytes in the forward pass. The backward pass takes as much, or dq in
-/// fp32 once more, or ds of all pairs in tiles of 64 × 128.
+/// fp32 once more, or ds of all pairs in tiles of 64 × 128; and dk and dv of each head of queries, where they
+/// are summed over several.
 int64_t attention_scratch_bound(const AttentionGraphShape& s) {
   constexpr int64_t kRows = 64, kColumns = 128, kBesides = 1 << 20;
   const int64_t heads = s.batch * s.heads, row_bytes = heads * s.tokens * int64_t{sizeof(float)};
   const int64_t ds_bytes = 2 * heads * round_up(s.tokens, kRows) * round_up(s.tokens, kColumns);
-  return (s.deterministic ? ds_bytes : 2 * row_bytes * s.head_size) + row_bytes + kBesides;
+  const int64_t shared_bytes = s.is_shared() ? 4 * heads * s.tokens * s.head_size : 0;
+  return (s.deterministic ? ds_bytes : 2 * row_bytes * s.head_size) + shared_bytes + row_bytes + kBesides;
 }
 
 }  // namespace loom::cuda

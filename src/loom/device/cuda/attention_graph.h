@@ -1,9 +1,12 @@
 // Scaled dot-product attention as graphs of cuDNN, on the arrays of Operators::attention_forward and
-// attention_backward: q, k and v are slices of qkv[B, S, 3C], a head is a slice of C.
+// attention_backward: q, k and v are slices of the rows of qkv, a head is a slice of one of them.
 //
 //   forward     s = scale · q·kᵀ, masked; lse = log Σ exp(s); out = exp(s - lse) · v
 //   backward    p = exp(scale · q·kᵀ - lse), masked; dv = pᵀ·dout; ds = scale · p ∘ (dout·vᵀ - Σ dout ∘ out);
 //               dk = dsᵀ·q; dq = ds·k
+//
+// Where heads of queries share those of keys, the products take a head of keys as often as it is shared, and
+// dv and dk are sums over those heads, of gradients that are rounded to the elements' type for each of them.
 //
 // The library has one kernel for each of them and knows them by their shape: the operations, their order and
 // the types between them are those of NVIDIA's frontend, so none of them can be left out or moved.
@@ -25,14 +28,18 @@ namespace loom::cuda {
 /// What a plan depends on. The scale of scores is given to each run.
 struct AttentionGraphShape {
   ElementType type = ElementType::bf16;  // or fp16
-  int64_t batch = 0, tokens = 0, heads = 0, head_size = 0;
+  int64_t batch = 0, tokens = 0, heads = 0, key_heads = 0, head_size = 0;
   bool causal = true;
   bool padded = false;  // queries see keys up to their sequence's length
   bool deterministic = false;
   auto operator<=>(const AttentionGraphShape&) const = default;
+  bool is_shared() const { return key_heads != heads; }
   int64_t width() const { return heads * head_size; }
+  int64_t key_width() const { return key_heads * head_size; }
+  int64_t qkv_width() const { return width() + 2 * key_width(); }
 };
-/// "attention of 4 × 1024 tokens with 12 heads of 64 (bf16, causal)".
+/// "attention of 4 × 1024 tokens with 12 heads of 64 (bf16, causal)", or "… with 12 heads of 64 and 4 of keys
+/// (bf16, causal)".
 std::string to_string(const AttentionGraphShape& shape);
 
 /// What of a shape cuDNN computes. Errors: unsupported, which says what it would compute.

@@ -18,12 +18,14 @@ class AttentionTensors {
 
   // ---- Arrays
 
-  /// q, k, v or the gradient of one: [B, heads, S, D] in [B, S, 3C].
-  DnnTensorRef slice() const { return graph_.array({by_tokens(), slice_strides(), type()}); }
-  /// [B, heads, D, S] of the same memory.
-  DnnTensorRef slice_transposed() const {
+  /// q or its gradient: [B, heads, S, D] in the rows of qkv.
+  DnnTensorRef queries() const { return graph_.array({by_tokens(), slice_strides(), type()}); }
+  /// k, v or the gradient of one: [B, heads of keys, S, D] in the rows of qkv.
+  DnnTensorRef keys() const { return graph_.array({of_keys(), slice_strides(), type()}); }
+  /// [B, heads of keys, D, S] of the same memory.
+  DnnTensorRef keys_transposed() const {
     const Four strides = slice_strides();
-    return graph_.array({{s_.batch, s_.heads, s_.head_size, s_.tokens},
+    return graph_.array({{s_.batch, s_.key_heads, s_.head_size, s_.tokens},
                          {strides[0], strides[1], strides[3], strides[2]},
                          type()});
   }
@@ -60,13 +62,26 @@ class AttentionTensors {
     return graph_.between({by_tokens(), {s_.heads * head, head, s_.width(), 1}});
   }
   /// k, seen from k transposed.
-  DnnTensorRef slice_between() const { return graph_.between({by_tokens(), slice_strides(), type()}); }
+  DnnTensorRef keys_between() const { return graph_.between({of_keys(), slice_strides(), type()}); }
 
   // ---- Operations
 
   DnnTensorRef apply(DnnPointwiseMode mode, std::initializer_list<DnnTensorRef> operands, DnnTensorRef y,
                      DnnType precision = kDnnFloat32) const {
     return graph_.pointwise(mode, {operands.begin(), operands.size()}, y, precision);
+  }
+
+  /// dk or dv: a[B, heads, S, S] · b[B, heads, S, D] to y, which has the heads of keys.
+  void multiply_for_keys(DnnTensorRef a, DnnTensorRef b, DnnTensorRef y,
+                         const DnnGraph::Extents& extents) const {
+    if (!s_.is_shared()) {
+      graph_.multiply(a, b, y, extents);
+      return;
+    }
+    const int64_t head = s_.tokens * s_.head_size;
+    const DnnTensorRef of_queries =
+        graph_.between({by_tokens(), {s_.heads * head, head, s_.head_size, 1}, type()});
+    graph_.reduce(kDnnSum, graph_.multiply(a, b, of_queries, extents), y);
   }
 
   /// Scores of keys that a query does not see become `hidden`. `queries` and `keys` are none where no
@@ -92,7 +107,8 @@ class AttentionTensors {
  private:
   DnnType type() const { return s_.type == ElementType::fp16 ? kDnnFloat16 : kDnnBfloat16; }
   Four by_tokens() const { return {s_.batch, s_.heads, s_.tokens, s_.head_size}; }
-  Four slice_strides() const { return {s_.tokens * 3 * s_.width(), s_.head_size, 3 * s_.width(), 1}; }
+  Four of_keys() const { return {s_.batch, s_.key_heads, s_.tokens, s_.head_size}; }
+  Four slice_strides() const { return {s_.tokens * s_.qkv_width(), s_.head_size, s_.qkv_width(), 1}; }
   Four of_rows() const { return {s_.batch, s_.heads, s_.tokens, 1}; }
   Four row_strides() const { return {s_.heads * s_.tokens, s_.tokens, 1, 1}; }
   Four of_pairs() const { return {s_.batch, s_.heads, s_.tokens, s_.tokens}; }

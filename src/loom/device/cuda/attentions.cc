@@ -33,9 +33,9 @@ Result<AttentionGraphShape> Attentions::plan_shape(const ops::AttentionShape& s,
                 s.alibi        ? "ALiBi"
                 : s.window > 0 ? "window"
                                : "dropout");
-  return AttentionGraphShape{
-      type,          s.batch, s.tokens, s.heads, s.head_size, s.causal, !s.causal && s.lengths != nullptr,
-      deterministic_};
+  return AttentionGraphShape{type,          s.batch,     s.tokens, s.heads,
+                             s.key_heads(), s.head_size, s.causal, !s.causal && s.lengths != nullptr,
+                             deterministic_};
 }
 
 Status Attentions::prepare(const AttentionGraphShape& shape) {
@@ -100,7 +100,7 @@ void Attentions::backward(const ops::AttentionShape& shape, ElementType type, co
   // The library need not write gradients of keys that no query sees.
   const bool padded = plans->queries.bytes() > 0;
   if (padded)
-    queue_.fill(arrays.dqkv, std::byte(0), shape.batch * shape.tokens * 3 * shape.width() * size_of(type));
+    queue_.fill(arrays.dqkv, std::byte(0), shape.batch * shape.tokens * shape.qkv_width() * size_of(type));
   const Scope scope(queue_.device());
   (void)queue_.keep(plans->backward->run(handle_, shape.scale, arrays.qkv, arrays.out, arrays.lse,
                                          arrays.dout, arrays.dqkv,

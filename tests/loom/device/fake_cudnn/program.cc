@@ -38,6 +38,16 @@ Index within(const Tensor& tensor, Index at) {
   return at;
 }
 
+/// Fewer heads are each of as many neighbours.
+constexpr size_t kHeads = 1;
+bool shares_heads(const Tensor& many, const Tensor& few) {
+  return many.sizes[kHeads] % few.sizes[kHeads] == 0;
+}
+Index of_shared_head(const Tensor& many, const Tensor& few, Index at) {
+  at[kHeads] /= many.sizes[kHeads] / few.sizes[kHeads];
+  return at;
+}
+
 float rounded(int type, float x) {
   if (type == kDnnFloat16) return to_float(loom::to_fp16(x));
   if (type == kDnnBfloat16) return to_float(loom::to_bf16(x));
@@ -187,7 +197,7 @@ class Reader {
     } else if (step.kind == Step::Kind::multiply) {
       const Tensor& b = at(step.operands[1]);
       right = x.sizes[0] == y.sizes[0] && x.sizes[1] == y.sizes[1] && b.sizes[0] == y.sizes[0] &&
-              b.sizes[1] == y.sizes[1] && x.sizes[2] == y.sizes[2] && b.sizes[3] == y.sizes[3] &&
+              shares_heads(y, b) && x.sizes[2] == y.sizes[2] && b.sizes[3] == y.sizes[3] &&
               x.sizes[3] == b.sizes[2];
       if (x.type != b.type || !is_short(x.type)) {
         // The scores' gradient enters products as it is computed, in fp32.
@@ -198,7 +208,8 @@ class Reader {
         if (step.operands[i] >= 0 && at(step.operands[i]).type != kDnnInt32)
           return refuse(kDnnNotSupported, "a number of rows is no int32");
     } else if (step.kind == Step::Kind::reduce) {
-      for (size_t d = 0; d < 4; ++d) right &= x.sizes[d] == y.sizes[d] || y.sizes[d] == 1;
+      for (size_t d = 0; d < 4; ++d)
+        right &= x.sizes[d] == y.sizes[d] || y.sizes[d] == 1 || (d == kHeads && shares_heads(x, y));
     } else {
       right = x.elements() == y.elements();
     }
@@ -279,7 +290,7 @@ class Run {
     const float first = step.mode == kDnnMost ? -std::numeric_limits<float>::infinity() : 0;
     std::vector<float> results(static_cast<size_t>(y.elements()), first);
     for_each(x.sizes, [&](const Index& at) {
-      float& result = results[static_cast<size_t>(number_of(y, within(y, at)))];
+      float& result = results[static_cast<size_t>(number_of(y, of_shared_head(x, y, within(y, at))))];
       const float value = read(step.operands[0], at);
       result = step.mode == kDnnMost ? std::max(result, value) : result + value;
     });
@@ -290,7 +301,7 @@ class Run {
 
   void multiply(const Step& step) {
     const auto& [a, b, rows, columns, terms] = step.operands;
-    const Tensor& y = tensor(step.result);
+    const Tensor &y = tensor(step.result), &of_b = tensor(b);
     const int64_t all_terms = tensor(a).sizes[3];
     // Sums that blocks of threads add to have the order in which the blocks come: here bits that change from
     // run to run, and by so much that they show in 16 bits.
@@ -307,7 +318,8 @@ class Run {
       const int64_t count = extent(terms, all_terms);
       float sum = 0;
       for (int64_t i = 0; i < count; ++i) {
-        sum += rounded(short_type, read(a, {at[0], at[1], at[2], i})) * read(b, {at[0], at[1], i, at[3]});
+        sum += rounded(short_type, read(a, {at[0], at[1], at[2], i})) *
+               read(b, of_shared_head(y, of_b, {at[0], at[1], i, at[3]}));
       }
       write(step.result, at, is_raced && turn_ % 2 == 1 ? sum * (1 + 0x1p-12f) : sum);
     });
@@ -350,11 +362,16 @@ bool Program::is_deterministic() const {
 int64_t Program::workspace_bytes() const {
   constexpr int64_t kLeast = 256, kRows = 64, kColumns = 128;
   const auto is_reshape = [](const Step& step) { return step.kind == Step::Kind::reshape; };
+  int64_t bytes = kLeast;
+  for (const Step& step : steps) {  // gradients of keys that are shared, for each head of queries
+    const Tensor& x = tensors[static_cast<size_t>(step.operands[0])];
+    if (step.kind == Step::Kind::reduce && is_short(x.type)) bytes += x.elements() * x.element_bytes();
+  }
   const bool backward = std::any_of(steps.begin(), steps.end(), is_reshape);
-  if (!backward || !is_deterministic()) return kLeast;
+  if (!backward || !is_deterministic()) return bytes;
   const Index& scores =
       tensors[static_cast<size_t>(std::find_if(steps.begin(), steps.end(), is_reshape)->result)].sizes;
-  return kLeast + 2 * scores[0] * scores[1] * round_to(scores[2], kRows) * round_to(scores[3], kColumns);
+  return bytes + 2 * scores[0] * scores[1] * round_to(scores[2], kRows) * round_to(scores[3], kColumns);
 }
 
 bool Program::is_supported() const {
