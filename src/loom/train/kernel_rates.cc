@@ -163,23 +163,26 @@ class Measurement {
     shape.tokens = std::min<int64_t>(job_.tokens, kRows);
     const model::AttentionGeometry attention = job_.spec.attention();
     shape.head_size = attention.head_size;
-    shape.heads = std::clamp<int64_t>(kElements / (shape.tokens * shape.head_size), 1, attention.query_heads);
+    const int64_t heads =
+        std::clamp<int64_t>(kElements / (shape.tokens * shape.head_size), 1, attention.query_heads);
+    const int64_t sharing = std::min(heads, attention.query_heads / attention.key_value_heads);
+    shape.key_value_heads = heads / sharing;
+    shape.heads = shape.key_value_heads * sharing;
     shape.scale = job_.spec.attention_scale();
     shape.causal = job_.spec.causal;
-    const int64_t elements = shape.tokens * shape.width();
+    const int64_t elements = shape.tokens * shape.width(), of_all = shape.tokens * shape.qkv_width();
     const double operations = 4.0 * static_cast<double>(elements * shape.tokens) / (shape.causal ? 2 : 1);
-    rate(KernelKind::attention) =
-        operations / seconds_of(Data::recent, [&] {
-          op.attention_forward(workers_, shape, take<T>(3 * elements), take<T>(elements),
-                               take<A>(shape.heads * shape.tokens));
-        });
+    rate(KernelKind::attention) = operations / seconds_of(Data::recent, [&] {
+                                    op.attention_forward(workers_, shape, take<T>(of_all), take<T>(elements),
+                                                         take<A>(shape.heads * shape.tokens));
+                                  });
     rate(KernelKind::attention_gradient) =
         2.5 * operations / seconds_of(Data::cold, [&] {
           // What the log of the sums is does not matter much, but exponentials must not be infinite.
           A* const lse = take<A>(shape.heads * shape.tokens);
           std::fill_n(lse, shape.heads * shape.tokens, A(20));
-          op.attention_backward(workers_, shape, take<T>(3 * elements), take<T>(elements), lse,
-                                take<T>(elements), take<T>(3 * elements));
+          op.attention_backward(workers_, shape, take<T>(of_all), take<T>(elements), lse, take<T>(elements),
+                                take<T>(of_all));
         });
     machine_.device.fused_flops = rate(KernelKind::attention);
   }
@@ -191,14 +194,14 @@ class Measurement {
     const auto& op = ops::operators<T>();
     rate(KernelKind::norm) =
         arrays(2) / seconds_of(Data::recent, [&] {
-          op.norm_forward(workers_, take<T>(kElements), take<T>(kWidth), take<T>(kWidth),
-                                take<T>(kElements), take<A>(kRows), take<A>(kRows), kRows, kWidth, 1e-5f);
+          op.norm_forward(workers_, take<T>(kElements), take<T>(kWidth), take<T>(kWidth), take<T>(kElements),
+                          take<A>(kRows), take<A>(kRows), kRows, kWidth, 1e-5f);
         });
     rate(KernelKind::norm_gradient) =
         arrays(4) / seconds_of(Data::cold, [&] {
-          op.norm_backward(workers_, take<T>(kElements), take<T>(kWidth), take<A>(kRows),
-                                 take<A>(kRows), take<T>(kElements), take<T>(kElements), true,
-                                 take<A>(kWidth), take<A>(kWidth), kRows, kWidth);
+          op.norm_backward(workers_, take<T>(kElements), take<T>(kWidth), take<A>(kRows), take<A>(kRows),
+                           take<T>(kElements), take<T>(kElements), true, take<A>(kWidth), take<A>(kWidth),
+                           kRows, kWidth);
         });
     std::array<int32_t, kRows> tokens{};
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * 389 % kRows);
