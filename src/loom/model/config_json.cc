@@ -25,8 +25,10 @@ Result<ops::Activation> activation_from(const std::string& key, const std::strin
     return ops::Activation::gelu_tanh;
   if (name == "gelu") return ops::Activation::gelu_erf;
   if (name == "relu") return ops::Activation::relu;
-  return fail(Code::unsupported, "{} is \"{}\", must be gelu_new, gelu_pytorch_tanh, gelu_fast, gelu or relu",
-              key, name);
+  if (name == "silu" || name == "swish") return ops::Activation::silu;
+  return fail(Code::unsupported,
+              "{} is \"{}\", must be gelu_new, gelu_pytorch_tanh, gelu_fast, gelu, relu, silu or swish", key,
+              name);
 }
 
 /// Whether the name of a model class in `architectures` ends with one of these.
@@ -225,7 +227,6 @@ Json config_of(const ModelSpec& spec) {
                  {names.layers, spec.layers},
                  {names.heads, spec.heads},
                  {names.epsilon, spec.epsilon},
-                 {names.residual_dropout, spec.residual_dropout},
                  {names.attention_dropout, spec.attention_dropout},
                  {"initializer_range", spec.initial_deviation},
                  {"tie_word_embeddings", spec.tied},
@@ -237,6 +238,7 @@ Json config_of(const ModelSpec& spec) {
   if (names.feed_forward != nullptr) config[names.feed_forward] = spec.feed_forward;
   if (names.activation != nullptr) config[names.activation] = activation_name(spec.activation);
   if (names.embedding_dropout != nullptr) config[names.embedding_dropout] = spec.embedding_dropout;
+  if (names.residual_dropout != nullptr) config[names.residual_dropout] = spec.residual_dropout;
   if (spec.padding >= 0) config["pad_token_id"] = spec.padding;
   if (spec.objective().predicts_classes) {
     config["problem_type"] = spec.objective().problem_type;

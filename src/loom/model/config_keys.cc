@@ -159,9 +159,10 @@ std::vector<std::string> unknown_keys(const Json& config, Family family) {
   for (const auto& [key, value] : config.items())
     if (!is_known(family, key)) unknown.push_back(key);
   const FamilyKeys& names = description_of(family).keys;
-  if (names.nested != nullptr && config.contains(names.nested) && config[names.nested].is_object())
-    for (const auto& [key, value] : config[names.nested].items())
-      if (!has(names.nested_read, key)) unknown.push_back(fmt::format("{}.{}", names.nested, key));
+  for (const char* const nested : names.nested)
+    if (config.contains(nested) && config[nested].is_object())
+      for (const auto& [key, value] : config[nested].items())
+        if (!has(names.nested_read, key)) unknown.push_back(fmt::format("{}.{}", nested, key));
   return unknown;
 }
 

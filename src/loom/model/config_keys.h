@@ -39,7 +39,7 @@ struct FamilyKeys {
   std::span<const Required> required = {};
   /// Keys for other heads, for training elsewhere, or from older versions.
   std::span<const char* const> without_meaning = {};
-  const char* nested = nullptr;  // an object of keys, and those that are read
+  std::span<const char* const> nested = {};  // objects of keys, and those that are read of them
   std::span<const char* const> nested_read = {};
   float missing_dropout = 0;         // of each dropout
   int64_t missing_feed_forward = 0;  // 0: 4 · width

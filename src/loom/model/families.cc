@@ -8,13 +8,15 @@
 #include <array>
 
 #include "base/check.h"
+#include "base/round.h"
 #include "model/families/family.h"
 #include "model/objectives/objective.h"
 
 namespace loom::model {
 namespace {
 
-constexpr std::array kFamilies = {&kGpt2, &kGptJ, &kGptNeoX, &kGptNeo, &kBloom, &kBert, &kRoberta};
+constexpr std::array kFamilies = {&kGpt2,  &kGptJ,    &kGptNeoX, &kGptNeo, &kBloom,
+                                  &kLlama, &kMistral, &kQwen2,   &kBert,   &kRoberta};
 
 }  // namespace
 
@@ -61,10 +63,11 @@ Result<ModelSpec> choices_of(Family family, Task task) {
 }
 
 void complete(ModelSpec& spec) {
-  if (spec.feed_forward == 0 && spec.width <= kMostWidth) spec.feed_forward = 4 * spec.width;
+  if (description_of(spec.family).complete != nullptr) description_of(spec.family).complete(spec);
+  if (spec.feed_forward == 0 && spec.width <= kMostWidth)
+    spec.feed_forward = spec.gated ? round_up(ceil_div(8 * spec.width, int64_t{3}), 256) : 4 * spec.width;
   if (spec.rotary() && spec.rotary_dims == 0 && spec.heads > 0)
     spec.rotary_dims = std::max<int64_t>(2, spec.attention().head_size / 8 * 2);
-  if (description_of(spec.family).complete != nullptr) description_of(spec.family).complete(spec);
 }
 
 }  // namespace loom::model

@@ -9,7 +9,7 @@
 
 namespace loom::model {
 
-/// As `model_type` of config.json has it: "gpt2", "gptj", "gpt_neox", "gpt_neo", "bloom", "bert", "roberta".
+/// As `model_type` of config.json has it: "gpt2", "gpt_neox", "llama" …
 const char* family_name(Family family);
 
 /// invalid_argument with the names that there are.
@@ -22,8 +22,9 @@ Task usual_task(Family family);
 /// set by complete(). Errors: unsupported, when the family has no head for the task, with those that have.
 Result<ModelSpec> choices_of(Family family, Task task);
 
-/// Fills in what is still 0 and depends on sizes, after these are known. feed_forward is 4 · width. Rotary
-/// dimensions are a quarter of a head, at least 2. A family's description has its other rules.
+/// Fills in what is still 0 and depends on sizes, after these are known. feed_forward is 4 · width; where it
+/// is gated 8/3 · width, rounded up to a multiple of 256, which is about as many weights. Rotary dimensions
+/// are a quarter of a head, at least 2. A family's description has other rules, which come first.
 void complete(ModelSpec& spec);
 
 }  // namespace loom::model

@@ -158,18 +158,32 @@ Result<std::vector<float>> Inference::classify(std::span<const int32_t> token, i
   return all;
 }
 
+/// Contexts are longer than most texts, so room grows with the text, to twice as much whenever it is full.
+Status Inference::make_room() {
+  constexpr int64_t kFirst = 256;
+  const int64_t before = pass_.past_tokens, across = spec_.attention().key_width();
+  if (position_ < before) return {};
+  const int64_t tokens = std::min(spec_.context, std::max(kFirst, 2 * before));
+  const double row_bytes = static_cast<double>(across) * sizeof(float),
+               arrays = 2.0 * static_cast<double>(spec_.layers);
+  LOOM_TRY(check_memory("the keys and values of so many tokens",
+                        arrays * row_bytes * static_cast<double>(before + tokens)));
+  const auto bytes_of = [&](int64_t count) { return static_cast<size_t>(count * across) * sizeof(float); };
+  std::vector<std::byte> larger(static_cast<size_t>(2 * spec_.layers) * bytes_of(tokens));
+  for (size_t array = 0; before > 0 && array < static_cast<size_t>(2 * spec_.layers); ++array)
+    std::copy_n(past_.data() + array * bytes_of(before), bytes_of(before),
+                larger.data() + array * bytes_of(tokens));
+  past_ = std::move(larger);
+  pass_.past_tokens = tokens;
+  return {};
+}
+
 Result<std::vector<float>> Inference::feed(int32_t token) {
   LOOM_TRY(check_continues(spec_));
   if (position_ == spec_.context)
     return fail(Code::invalid_argument, "the context of {} tokens is full", spec_.context);
   LOOM_TRY(check_tokens({&token, 1}));
-  if (past_.empty()) {
-    const double elements = 2.0 * static_cast<double>(spec_.layers) * static_cast<double>(spec_.context) *
-                            static_cast<double>(spec_.width);
-    LOOM_TRY(check_memory("the keys and values of its context", elements * sizeof(float)));
-    past_.resize(static_cast<size_t>(spec_.layers * 2 * spec_.context * spec_.attention().key_width()) *
-                 sizeof(float));
-  }
+  LOOM_TRY(make_room());
   pass_.past = past_.data();
   pass_.first_token = position_;
   run({&token, 1}, 1, 1);

@@ -39,8 +39,8 @@ class Inference {
   /// Begins a new text.
   void restart() { position_ = 0; }
   /// Logits of what follows the next token. Errors: unsupported for a model that is not causal;
-  /// invalid_argument for a token outside the vocabulary, or when the context is full; out_of_memory for a
-  /// context that this machine has no room for.
+  /// invalid_argument for a token outside the vocabulary, or when the context is full; out_of_memory where
+  /// this machine has no room for the keys and values of so many tokens.
   Result<std::vector<float>> feed(int32_t token);
 
  private:
@@ -50,6 +50,8 @@ class Inference {
   void run(std::span<const int32_t> token, int64_t batch, int64_t tokens);
   /// Derives from the pass's tokens what its units read besides them.
   void derive(int64_t only_row);
+  /// Room for the next token's keys and values.
+  Status make_room();
   /// Takes recipes and memory for such sequences.
   void prepare(int64_t batch, int64_t tokens);
   void run_unit(const Unit& unit, const Recipe& recipe, Bound<float>& bound);
@@ -64,7 +66,8 @@ class Inference {
   std::optional<BatchLayout> layout_;  // the same, and of the spec's padding
   Pass pass_;
   std::vector<float> x_, y_;
-  std::vector<std::byte> saved_, workspace_, past_;
+  std::vector<std::byte> saved_, workspace_;
+  std::vector<std::byte> past_;     // keys and values of each layer: Pass::past
   std::vector<std::byte> arrays_;   // of the batch, derived
   std::span<const int32_t> token_;  // of the pass
   int64_t position_ = 0;

@@ -25,7 +25,7 @@ bool is_bias(Part part) {
   }
 }
 
-/// The name without ".weight" or ".bias"; "{}" stands for q, k and v.
+/// The name without ".weight" or ".bias"; "{}" stands for each block's.
 std::string stem_of(const ModelSpec& spec, Part weight, int64_t layer) {
   const FamilyDescription& own = description_of(spec.family);
   if (weight >= Part::final_norm_weight) return own.head_name(spec, weight);
@@ -62,7 +62,7 @@ std::vector<TiedName> tied_names(const ModelSpec& spec) {
 }
 
 std::vector<Source> sources_of(const ModelSpec& spec, Part part, int64_t layer,
-                               const std::vector<uint64_t>& shape) {
+                               const std::vector<uint64_t>& shape, const std::vector<int64_t>& blocks) {
   const bool bias = is_bias(part);
   const Part weight = bias ? static_cast<Part>(static_cast<int>(part) - 1) : part;
   const std::string stem = stem_of(spec, weight, layer);
@@ -93,11 +93,12 @@ std::vector<Source> sources_of(const ModelSpec& spec, Part part, int64_t layer,
              fused ? spec.attention().head_size : 0, other_names(spec, part, stem + suffix)}};
   }
   std::vector<Source> sources;
-  for (int which = 0; which < 3; ++which) {
+  int64_t first = 0;
+  for (size_t which = 0; which < blocks.size(); ++which) {
     std::string name = stem;
-    name.replace(hole, 2, own.qkv[static_cast<size_t>(which)]);
-    sources.push_back(
-        {name + suffix, shape_for(columns / 3), which * columns / 3, columns / 3, transposed, 0, {}});
+    name.replace(hole, 2, weight == Part::qkv_weight ? own.qkv[which] : own.gated[which]);
+    sources.push_back({name + suffix, shape_for(blocks[which]), first, blocks[which], transposed, 0, {}});
+    first += blocks[which];
   }
   return sources;
 }

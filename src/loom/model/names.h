@@ -11,10 +11,11 @@
 
 namespace loom::model {
 
-/// The tensor, or the three tensors q, k and v, that a parameter is stored in. `layer` is a block's. Errors:
+/// The tensors that a parameter is stored in: one, or one for each of its `blocks` (Parameter::blocks), as
+/// q, k and v, or gate and up. `layer` is a block's. Errors:
 /// none: every part that units_of() makes for a spec has a name.
 std::vector<Source> sources_of(const ModelSpec& spec, Part part, int64_t layer,
-                               const std::vector<uint64_t>& shape);
+                               const std::vector<uint64_t>& shape, const std::vector<int64_t>& blocks);
 
 /// A tensor that a tied head uses: `name`, as the model's own parameter is called, and `copy`, as a
 /// checkpoint may have it for a second time, or alone.

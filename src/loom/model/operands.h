@@ -27,6 +27,7 @@ struct Operands {
 
   template <typename E>
   E* at(int number) const {
+    if (number < 0) return nullptr;
     const Array& array = recipe.arrays[static_cast<size_t>(number)];
     switch (array.place) {
       case Place::given: return reinterpret_cast<E*>(given(array.given));

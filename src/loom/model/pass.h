@@ -25,9 +25,10 @@ struct Pass {
   /// Of the microbatch. They may be left out where a unit's steps read neither tokens nor lengths.
   BatchArrays arrays = {};
   int64_t first_token = 0;  // place of the first token in its sequence, where tokens come one by one
-  /// Where they do: keys and values of the block's tokens so far, [context, key_width] each; batch and tokens
-  /// are 1.
+  /// Where they do: keys and values of the block's tokens so far, [past_tokens, key_width] each; batch and
+  /// tokens are 1.
   std::byte* past = nullptr;
+  int64_t past_tokens = 0;  // that there is room for
   int64_t rows() const { return batch * tokens; }
 };
 

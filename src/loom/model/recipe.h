@@ -39,7 +39,7 @@ enum class Kernel {
   places,                // x -> y: x + positions + type, of own rows
   places_gradient,       // d ->
   // of blocks and heads
-  norm,                 // x -> y, mean, deviation
+  norm,                 // x -> y, mean, deviation; an RMS norm has no mean
   norm_gradient,        // x, mean, deviation, dy -> dx, which `adds` to what is there
   linear,               // x -> y; with the bias unless `adds`: a summand has none
   linear_input,         // dy -> dx
@@ -49,6 +49,8 @@ enum class Kernel {
   attention_gradient,   // qkv, heads, log-sums, dheads -> dqkv
   activation,           // x -> y
   activation_gradient,  // x, dy -> dx
+  gated,                // gate and up -> activation(gate) · up
+  gated_gradient,       // gate and up, dy -> their gradients
   residual,             // x, product -> x + dropout(product + bias)
   dropout,              // x -> y; nothing where both are the same and nothing is dropped
   add,                  // a, b -> a + b
@@ -109,11 +111,12 @@ struct Step {
   std::array<int, 5> reads = {-1, -1, -1, -1, -1};  // numbers of arrays
   std::array<int, 3> writes = {-1, -1, -1};
   Part part = Part::token_embedding;  // of the unit, that is applied
-  int64_t rows = 0, in = 0, out = 0;  // a product's are [rows, in] · [in, out]; other arrays [rows, in]
-  int64_t first = 0;                  // the first of these rows in the head's arrays
-  int64_t of_rows = 0;                // rows of all steps that do this for a part of the rows
-  bool counted = false;               // rows are those of BatchArrays::count
-  Site site = Site::attention;        // of what is dropped
+  /// A product's are [rows, in] · [in, out]; other arrays [rows, in]. Attention's keys are [rows, out].
+  int64_t rows = 0, in = 0, out = 0;
+  int64_t first = 0;            // the first of these rows in the head's arrays
+  int64_t of_rows = 0;          // rows of all steps that do this for a part of the rows
+  bool counted = false;         // rows are those of BatchArrays::count
+  Site site = Site::attention;  // of what is dropped
   float probability = 0;
   int64_t per_sample = 0;  // rows of a sequence: where what is dropped stands in the global batch
   ops::Activation activation = ops::Activation::tanh;

@@ -4,8 +4,9 @@
 //   serial, post-norm   m = norm1(x + attention(x));   y = norm2(m + feed_forward(m))
 //   parallel            y = x + attention(norm1(x)) + feed_forward(norm2(x)), where norm2 may be norm1
 //
-// Each sublayer is a column-parallel linear layer, what is done to its columns (heads, or the activation),
-// and a row-parallel one. Tensor rank t has the columns W_t of the first, W[C, N], and computes
+// Each sublayer is a column-parallel linear layer, what is done to its columns (heads, or the activation, or
+// the activation of half of them times the other half), and a row-parallel one. Tensor rank t has the columns
+// W_t of the first, W[C, N], and computes
 //
 //   forward  y_t[M, N/T] = x · W_t + b_t     backward  dx_t[M, C] = dy_t · W_tᵀ, a summand of dx
 //
@@ -45,6 +46,7 @@ class Block : RecipeBuilder {
   int64_t across() const { return share_.attention.width(); }
   int64_t qkv_columns() const { return share_.attention.qkv_width(); }
   int64_t hidden() const { return share_.feed_forward; }
+  int64_t up_columns() const { return spec_.up_columns(hidden()); }
   int64_t row_elements() const { return rows() * width(); }
   int64_t own_elements() const { return own() * width(); }
 
@@ -64,7 +66,9 @@ class Block : RecipeBuilder {
     return through(site, spec_.residual_dropout, d_, own(), sizes_.tokens, "masked");
   }
   Step& heads(Kernel kernel, std::initializer_list<int> reads, std::initializer_list<int> writes) {
-    return on(kernel, reads, writes, rows(), across());
+    Step& made = on(kernel, reads, writes, rows(), across());
+    made.out = share_.attention.key_width();
+    return made;
   }
   void add(int a, int b, int sum) { on(Kernel::add, {a, b}, {sum}, own(), width()); }
 
@@ -91,8 +95,7 @@ class Block : RecipeBuilder {
     if (!post()) return residual(Site::feed_forward, Part::down_bias, middle_, more, y_);
     sum2_ = values("sum", own_elements());
     residual(Site::feed_forward, Part::down_bias, middle_, more, sum2_);
-    norm2_ = {y_, sums("means", own()), sums("deviations", own())};
-    on(Kernel::norm, {sum2_}, {y_, norm2_.mean, norm2_.deviation}, own(), width()).part = Part::norm2_weight;
+    norm2_ = norm_into(y_, Part::norm2_weight, sum2_, own());
   }
 
   int attention(int x) {
@@ -109,10 +112,11 @@ class Block : RecipeBuilder {
   }
 
   int feed_forward(int x) {
-    hidden_ = values("hidden", rows() * largest_.feed_forward);
+    hidden_ = values("hidden", rows() * spec_.up_columns(largest_.feed_forward));
     activated_ = values("activated", rows() * largest_.feed_forward);
-    product(Kernel::linear, Part::up_weight, {x}, {hidden_}, rows(), width(), hidden());
-    on(Kernel::activation, {hidden_}, {activated_}, rows(), hidden()).activation = spec_.activation;
+    product(Kernel::linear, Part::up_weight, {x}, {hidden_}, rows(), width(), up_columns());
+    on(spec_.gated ? Kernel::gated : Kernel::activation, {hidden_}, {activated_}, rows(), hidden())
+        .activation = spec_.activation;
     const int made = summand();
     product(Kernel::linear, Part::down_weight, {activated_}, {made}, rows(), hidden(), width()).adds = true;
     return leaving(made);
@@ -135,14 +139,17 @@ class Block : RecipeBuilder {
     return sum;
   }
   int feed_forward_backward(int incoming, int read) {
-    const int dhidden = values("dhidden", rows() * largest_.feed_forward);
-    product(Kernel::linear_input, Part::down_weight, {incoming}, {dhidden}, rows(), hidden(), width());
-    on(Kernel::activation_gradient, {hidden_, dhidden}, {dhidden}, rows(), hidden()).activation =
-        spec_.activation;
+    const int dactivated = values("dactivated", rows() * largest_.feed_forward);
+    const int dhidden =
+        spec_.gated ? values("dhidden", rows() * spec_.up_columns(largest_.feed_forward)) : dactivated;
+    product(Kernel::linear_input, Part::down_weight, {incoming}, {dactivated}, rows(), hidden(), width());
+    on(spec_.gated ? Kernel::gated_gradient : Kernel::activation_gradient, {hidden_, dactivated}, {dhidden},
+       rows(), hidden())
+        .activation = spec_.activation;
     const int made = summand();
-    product(Kernel::linear_input, Part::up_weight, {dhidden}, {made}, rows(), width(), hidden());
+    product(Kernel::linear_input, Part::up_weight, {dhidden}, {made}, rows(), width(), up_columns());
     const int sum = leaving(made);
-    product(Kernel::linear_weight, Part::up_weight, {read, dhidden}, {}, rows(), width(), hidden());
+    product(Kernel::linear_weight, Part::up_weight, {read, dhidden}, {}, rows(), width(), up_columns());
     return sum;
   }
   /// Stands where something else travels: the rows of what enters attention, or else the sum before it.

@@ -51,7 +51,12 @@ Step& RecipeBuilder::on(Kernel kernel, std::initializer_list<int> reads, std::in
 }
 
 RecipeBuilder::Normed RecipeBuilder::norm(Part weight, int x, const char* name, int64_t count) {
-  const Normed normed{values(name, count * width()), sums("means", count), sums("deviations", count)};
+  return norm_into(values(name, count * width()), weight, x, count);
+}
+
+RecipeBuilder::Normed RecipeBuilder::norm_into(int y, Part weight, int x, int64_t count) {
+  const int mean = spec_.rms_norm ? -1 : sums("means", count);
+  const Normed normed{y, mean, sums("deviations", count)};
   on(Kernel::norm, {x}, {normed.y, normed.mean, normed.deviation}, count, width()).part = weight;
   return normed;
 }

@@ -46,6 +46,7 @@ class RecipeBuilder {
     int y, mean, deviation;
   };
   Normed norm(Part weight, int x, const char* name, int64_t count);
+  Normed norm_into(int y, Part weight, int x, int64_t count);
   Step& norm_gradient(Part weight, int x, const Normed& normed, int dy, int dx, bool adds, int64_t count);
   Step& product(Kernel kernel, Part weight, std::initializer_list<int> reads,
                 std::initializer_list<int> writes, int64_t count, int64_t in, int64_t out);

@@ -10,6 +10,7 @@ ops::AttentionShape shape_of(const Operands<T>& o) {
   shape.batch = o.pass.batch;
   shape.tokens = o.pass.tokens;
   shape.heads = o.share.attention.query_heads;
+  shape.key_value_heads = o.share.attention.key_value_heads;
   shape.head_size = o.share.attention.head_size;
   shape.scale = o.spec.attention_scale();
   shape.causal = o.spec.causal;
@@ -31,10 +32,12 @@ ops::RotaryShape rotary_of(const Operands<T>& o) {
   shape.batch = o.pass.batch;
   shape.tokens = o.pass.tokens;
   shape.heads = o.share.attention.query_heads;
+  shape.key_value_heads = o.share.attention.key_value_heads;
   shape.head_size = o.share.attention.head_size;
   shape.dims = o.spec.rotary_dims;
   shape.interleaved = o.spec.position == Position::rotary_interleaved;
   shape.base = o.spec.rotary_base;
+  shape.scaling = o.spec.rotary_scaling;
   shape.first_position = o.pass.first_token;
   return shape;
 }
@@ -44,7 +47,7 @@ template <typename T>
 void attend_to_past(const Operands<T>& o) {
   const int64_t across = o.share.attention.key_width(), at = o.pass.first_token;
   T *const qkv = o.in(0), *const keys = reinterpret_cast<T*>(o.pass.past),
-           *const values = keys + o.spec.context * across, *const key = qkv + o.share.attention.width();
+           *const values = keys + o.pass.past_tokens * across, *const key = qkv + o.share.attention.width();
   o.copy(key, keys + at * across, across);
   o.copy(key + across, values + at * across, across);
   o.op.attention_step(o.context(), shape_of(o), qkv, keys, values, at, o.out(0));

@@ -27,11 +27,11 @@ void run_norm(const Operands<T>& o) {
   const Part weight = o.step.part, bias = bias_of(weight);
   if (o.step.kernel == Kernel::norm)
     o.op.norm_forward(o.context(), o.in(0), o.parameter(weight), o.parameter(bias), o.out(0),
-                            o.template out<A>(1), o.template out<A>(2), o.rows(), o.step.in, o.spec.epsilon);
+                      o.template out<A>(1), o.template out<A>(2), o.rows(), o.step.in, o.spec.epsilon);
   else
-    o.op.norm_backward(o.context(), o.in(0), o.parameter(weight), o.template in<A>(1),
-                             o.template in<A>(2), o.in(3), o.out(0), o.step.adds, o.gradient(weight),
-                             o.gradient(bias), o.rows(), o.step.in);
+    o.op.norm_backward(o.context(), o.in(0), o.parameter(weight), o.template in<A>(1), o.template in<A>(2),
+                       o.in(3), o.out(0), o.step.adds, o.gradient(weight), o.gradient(bias), o.rows(),
+                       o.step.in);
 }
 
 template <typename T>
@@ -47,6 +47,10 @@ void run_step(const Operands<T>& o) {
       return o.op.activation_forward(o.context(), s.activation, o.in(0), o.out(0), o.elements());
     case Kernel::activation_gradient:
       return o.op.activation_backward(o.context(), s.activation, o.in(0), o.in(1), o.out(0), o.elements());
+    case Kernel::gated:
+      return o.op.gated_forward(o.context(), s.activation, o.in(0), o.out(0), o.rows(), s.in);
+    case Kernel::gated_gradient:
+      return o.op.gated_backward(o.context(), s.activation, o.in(0), o.in(1), o.out(0), o.rows(), s.in);
     case Kernel::residual:
       return o.op.add_dropout(o.context(), o.dropout(), o.in(0), o.in(1), o.parameter(s.part), o.out(0),
                               o.rows(), s.in);

@@ -28,6 +28,8 @@ std::string difference(const ModelSpec& stored, const ModelSpec& wanted) {
   compare("model.width", stored.width, wanted.width);
   compare("model.layers", stored.layers, wanted.layers);
   compare("model.heads", stored.heads, wanted.heads);
+  compare("model.key_value_heads", stored.attention().key_value_heads, wanted.attention().key_value_heads);
+  compare("heads of size", stored.attention().head_size, wanted.attention().head_size);
   compare("model.feed_forward", stored.feed_forward, wanted.feed_forward);
   compare("model.activation", std::string(activation_name(stored.activation)),
           std::string(activation_name(wanted.activation)));
@@ -38,10 +40,19 @@ std::string difference(const ModelSpec& stored, const ModelSpec& wanted) {
   compare("parallel residuals", static_cast<int>(stored.residual), static_cast<int>(wanted.residual));
   compare("rotary dimensions", stored.rotary_dims, wanted.rotary_dims);
   compare("the rotary base", stored.rotary_base, wanted.rotary_base);
+  const ops::RotaryScaling &there = stored.rotary_scaling, &here = wanted.rotary_scaling;
+  compare("rotary positions scaled by", there.factor, here.factor);
+  compare("rotary positions scaled over tokens", there.context, here.context);
+  if (there.context > 0) {
+    compare("the low frequency factor", there.low, here.low);
+    compare("the high frequency factor", there.high, here.high);
+  }
   compare("kinds of layers (global, local)", layers_of(stored), layers_of(wanted));
   if (layers_of(stored).find('l') != std::string::npos) compare("a window of", stored.window, wanted.window);
   compare("token types", stored.token_types, wanted.token_types);
   compare("biases of attention", stored.qkv_bias, wanted.qkv_bias);
+  compare("biases of projections", stored.projection_bias, wanted.projection_bias);
+  compare("biases of feed-forward", stored.feed_forward_bias, wanted.feed_forward_bias);
   return found;
 }
 

@@ -12,6 +12,13 @@ const Objective& ModelSpec::objective() const { return objective_of(task); }
 
 int64_t ModelSpec::outputs() const { return objective().predicts_classes ? labels : vocabulary; }
 
+AttentionGeometry ModelSpec::attention() const {
+  return {heads, key_value_heads > 0 ? key_value_heads : heads,
+          head_size > 0 ? head_size
+          : heads > 0   ? width / heads
+                        : 0};
+}
+
 float ModelSpec::attention_scale() const {
   return scaled_scores ? 1.0f / std::sqrt(static_cast<float>(attention().head_size)) : 1.0f;
 }
@@ -29,11 +36,14 @@ Status ModelSpec::check() const {
   LOOM_TRY(from_one_to("model.feed_forward", feed_forward, kMostFeedForward));
   if (objective().predicts_classes) LOOM_TRY(from_one_to("model.labels", labels, INT32_MAX));
   if (token_types != 0) LOOM_TRY(from_one_to("model.token_types", token_types, kMostWidth));
-  if (width % heads != 0)
+  if (head_size != 0) LOOM_TRY(from_one_to("the size of a head", head_size, kMostWidth / heads));
+  else if (width % heads != 0)
     return fail(Code::invalid_argument, "model.width is {}, must be a multiple of model.heads, {}", width,
                 heads);
-  const double wide = static_cast<double>(width);
-  const double block = wide * (4 * wide + 2 * static_cast<double>(feed_forward));
+  if (key_value_heads < 0 || heads % attention().key_value_heads != 0)
+    return fail(Code::invalid_argument, "model.key_value_heads is {}, must divide model.heads, {}",
+                key_value_heads, heads);
+  const double wide = static_cast<double>(width), block = block_weights();
   const double parameters = static_cast<double>(layers) * block +
                             wide * static_cast<double>(vocabulary + context + labels + token_types);
   if (parameters > kMostParameters)
@@ -48,6 +58,13 @@ Status ModelSpec::check() const {
                 rotary_dims, attention().head_size);
   if (rotary() && !(rotary_base > 0))
     return fail(Code::invalid_argument, "model.rotary_base is {}, must be positive", rotary_base);
+  const ops::RotaryScaling& slower = rotary_scaling;
+  if (!(slower.factor > 0) || slower.context < 0 || !(slower.low > 0) || !(slower.high > slower.low))
+    return fail(
+        Code::invalid_argument,
+        "rotary positions are scaled by {}, over {} tokens from {} to {} turns: must be positive, and "
+        "the first number of turns below the second",
+        slower.factor, slower.context, slower.low, slower.high);
   if (!local.empty() && (static_cast<int64_t>(local.size()) != layers || window < 1))
     return fail(Code::invalid_argument,
                 "{} layers are local or global, with a window of {}: must be all {} layers and at least 1",
@@ -70,17 +87,23 @@ Status ModelSpec::check() const {
   return {};
 }
 
+double ModelSpec::block_weights() const {
+  const double attending = static_cast<double>(attention().qkv_width() + attention().width());
+  const double hidden = static_cast<double>(feed_forward) * (gated ? 3 : 2);
+  return static_cast<double>(width) * (attending + hidden);
+}
+
 double ModelSpec::head_weights() const {
   const int64_t dense = pooler || head_transform ? width : 0;
   return static_cast<double>(width) * static_cast<double>(outputs() + dense);
 }
 
 double ModelSpec::flops_per_token(int64_t tokens, int64_t targets) const {
-  const double block = 4.0 * width * width + 2.0 * width * feed_forward;
   const double read = static_cast<double>(objective().rows_of_sequence(tokens, targets));
   const double head = head_weights() * read / static_cast<double>(tokens);
-  const double square = (causal ? 6.0 : 12.0) * layers * static_cast<double>(width) * tokens;
-  return 6.0 * (layers * block + head) + square;
+  const double across = static_cast<double>(attention().width());
+  const double square = (causal ? 6.0 : 12.0) * layers * across * tokens;
+  return 6.0 * (layers * block_weights() + head) + square;
 }
 
 const char* activation_name(ops::Activation activation) {
@@ -88,6 +111,7 @@ const char* activation_name(ops::Activation activation) {
     case ops::Activation::gelu_tanh: return "gelu_new";
     case ops::Activation::gelu_erf: return "gelu";
     case ops::Activation::relu: return "relu";
+    case ops::Activation::silu: return "silu";
     case ops::Activation::tanh: return "tanh";
   }
   return "";

@@ -1,5 +1,6 @@
 // ModelSpec: the sizes of a model, and the choices that make its family. One kind of block, configured by
-// these choices, is GPT-2, GPT-J, GPT-NeoX, GPT-Neo, BLOOM, BERT and RoBERTa; families.h makes the choices.
+// these choices, is GPT-2, GPT-J, GPT-NeoX, GPT-Neo, BLOOM, Llama, Mistral, Qwen2, BERT and RoBERTa;
+// families.h makes the choices.
 //
 // Thread safety: a value; pure functions.
 #pragma once
@@ -14,7 +15,7 @@
 
 namespace loom::model {
 
-enum class Family { gpt2, gptj, gpt_neox, gpt_neo, bloom, bert, roberta };
+enum class Family { gpt2, gptj, gpt_neox, gpt_neo, bloom, llama, mistral, qwen2, bert, roberta };
 
 /// What a model is trained for; each is described in objectives/.
 enum class Task { causal, masked, classification };
@@ -36,7 +37,7 @@ constexpr int64_t kMostLayers = 1 << 16, kMostWidth = 1 << 20, kMostFeedForward 
 constexpr double kMostParameters = 1e15;
 
 /// Heads of attention, of a model or of one of its tensor ranks. The heads of keys and values are shared by
-/// equal numbers of the queries'; every family here has as many of each.
+/// equal numbers of the queries'.
 struct AttentionGeometry {
   int64_t query_heads = 0, key_value_heads = 0, head_size = 0;
 
@@ -59,11 +60,13 @@ struct ModelSpec {
   int64_t context = 0;  // longest sequence that has positions
   int64_t width = 0;
   int64_t layers = 0;
-  int64_t heads = 0;
-  int64_t feed_forward = 0;  // width of the hidden layer
-  int64_t labels = 0;        // classes that the head tells apart, if it does
+  int64_t heads = 0;            // of queries
+  int64_t key_value_heads = 0;  // 0: as many
+  int64_t head_size = 0;        // 0: width / heads
+  int64_t feed_forward = 0;     // width of the hidden layer
+  int64_t labels = 0;           // classes that the head tells apart, if it does
   ops::Activation activation = ops::Activation::gelu_tanh;
-  float epsilon = 1e-5f;        // of layer norms
+  float epsilon = 1e-5f;        // of norms
   float embedding_dropout = 0;  // after the embedding
   float residual_dropout = 0;   // of what attention and feed-forward add
   float attention_dropout = 0;  // of attention's probabilities
@@ -79,14 +82,18 @@ struct ModelSpec {
   int64_t first_position = 0;  // the row of the table of positions that the first token takes
   int64_t rotary_dims = 0;     // elements of a head that are turned
   float rotary_base = 10000;
+  ops::RotaryScaling rotary_scaling = {};
   bool causal = true;         // attention: a token sees what stands before it only
   bool scaled_scores = true;  // by 1 / √head_size
   int64_t window = 0;         // tokens that one sees in local layers, itself included
   std::vector<bool> local;    // whether a layer is; empty: none
   bool embedding_norm = false;
   int64_t token_types = 0;  // rows of their table, of which the first is added to every token; 0: none
+  bool rms_norm = false;    // norms have neither mean nor bias
+  bool gated = false;       // the hidden layer is activation(gate) · up, both of them products
   bool qkv_bias = true;
   bool projection_bias = true;
+  bool feed_forward_bias = true;
   bool head_bias = false;
   bool head_transform = false;  // dense, activation and norm stand before the logits
   /// Of that transform: the blocks' own, or always the same.
@@ -96,7 +103,9 @@ struct ModelSpec {
   Pooling pooling = Pooling::last;
   int32_t padding = -1;  // token that fills sequences up at their end; -1: none does
 
-  AttentionGeometry attention() const { return {heads, heads, heads > 0 ? width / heads : 0}; }
+  AttentionGeometry attention() const;
+  /// Columns of feed-forward's first product, of a hidden layer of that width.
+  int64_t up_columns(int64_t hidden) const { return gated ? 2 * hidden : hidden; }
   float attention_scale() const;
   bool rotary() const {
     return position == Position::rotary_interleaved || position == Position::rotary_half;
@@ -116,6 +125,8 @@ struct ModelSpec {
   /// Causal attention counts half of its square, other attention all of it. The head counts for `targets` of
   /// a sequence; 0: all its tokens (Objective::rows_of_sequence).
   double flops_per_token(int64_t tokens, int64_t targets = 0) const;
+  /// Weights of a block's matrices, which a row is multiplied with.
+  double block_weights() const;
   /// Weights that a row of the head is multiplied with: those of the logits, and of the dense layer before
   /// them.
   double head_weights() const;

@@ -8,28 +8,22 @@
 namespace loom::model {
 namespace {
 
-/// Blocks of the first projection's columns: queries, keys and values, each divided by heads.
-constexpr int kQkvBlocks = 3;
-
 /// Along which side ranks divide a parameter. They divide the first layer of a sublayer, [in, out], and its
 /// bias by columns, the second layer by rows (recipe_block.cc), and a vocabulary, [tokens, C], by tokens.
-struct Cut {
-  int axis = -1;   // -1: none, every rank has all of it
-  int blocks = 1;  // equal parts of that side which are cut each by itself
-};
-Cut cut_of(const Parameter& parameter) {
-  if (parameter.undivided) return {};
+/// -1: none, every rank has all of it.
+int cut_axis(const Parameter& parameter) {
+  if (parameter.undivided) return -1;
   switch (parameter.part) {
     case Part::token_embedding:
     case Part::head_weight:
     case Part::head_bias:
     case Part::projection_weight:
     case Part::down_weight:
-    case Part::up_bias: return {0, 1};
-    case Part::up_weight: return {1, 1};
-    case Part::qkv_weight: return {1, kQkvBlocks};
-    case Part::qkv_bias: return {0, kQkvBlocks};
-    default: return {};
+    case Part::up_bias:
+    case Part::qkv_bias: return 0;
+    case Part::up_weight:
+    case Part::qkv_weight: return 1;
+    default: return -1;
   }
 }
 
@@ -47,24 +41,27 @@ Range part_of(int64_t count, TensorRank tensor) {
 /// A parameter as a matrix [outer, side, inner], of which `side` is cut.
 struct Sides {
   int64_t outer = 1, side = 1, inner = 1;
-  int blocks = 1;     // of `side`
-  int64_t block = 1;  // its length
-  int64_t share = 1;  // of a block, for every rank but perhaps the last
-  int64_t held = 1;   // of a block, by this rank
-  int64_t first = 0;  // of a block, held by this rank
+  std::vector<Range> held;  // by this rank, of each block of `side`
+  int64_t share = 0;        // in all, by every rank but perhaps the last
 
   Sides(const Parameter& parameter, TensorRank tensor) {
-    const Cut cut = cut_of(parameter);
-    if (cut.axis < 0) tensor = {};
-    blocks = cut.blocks;
-    const int axis = std::max(cut.axis, 0);
+    const int cut = cut_axis(parameter), axis = std::max(cut, 0);
+    if (cut < 0) tensor = {};
     for (int i = 0; i < static_cast<int>(parameter.shape.size()); ++i)
       (i < axis ? outer : i == axis ? side : inner) *= static_cast<int64_t>(parameter.shape[i]);
-    block = side / blocks;
-    share = part_of(block, {tensor.degree, 0}).count;
-    const Range own = part_of(block, tensor);
-    first = own.first;
-    held = own.count;
+    const bool whole = cut < 0 || parameter.blocks.empty();
+    int64_t begin = 0;
+    for (const int64_t length : whole ? std::vector<int64_t>{side} : parameter.blocks) {
+      const Range own = part_of(length, tensor);
+      held.push_back({begin + own.first, own.count});
+      share += part_of(length, {tensor.degree, 0}).count;
+      begin += length;
+    }
+  }
+  int64_t held_in_all() const {
+    int64_t count = 0;
+    for (const Range& block : held) count += block.count;
+    return count;
   }
 };
 
@@ -77,9 +74,9 @@ Status check_split(const ModelSpec& spec, int degree) {
     std::string choices;
     for (int64_t d = 1; d <= spec.heads; ++d)
       if (attention.divides(d)) choices += (choices.empty() ? "" : ", ") + std::to_string(d);
-    return fail(Code::invalid_argument,
-                "tensor_degree is {}, must divide model.heads, {}; this model can have {}", degree,
-                spec.heads, choices);
+    return fail(Code::invalid_argument, "tensor_degree is {}, must divide {}, {}; this model can have {}",
+                degree, spec.heads % degree != 0 ? "model.heads" : "model.key_value_heads",
+                spec.heads % degree != 0 ? spec.heads : attention.key_value_heads, choices);
   }
   if (part_of(spec.feed_forward, {degree, degree - 1}).count <= 0)
     return fail(
@@ -110,7 +107,7 @@ Share share_of(const ModelSpec& spec, TensorRank tensor, bool divides_rows) {
           divides_rows && tensor.degree > 1};
 }
 
-bool is_cut(const Parameter& parameter) { return cut_of(parameter).axis >= 0; }
+bool is_cut(const Parameter& parameter) { return cut_axis(parameter) >= 0; }
 
 Unit held_by(TensorRank tensor, const Unit& whole) {
   if (tensor.degree == 1) return whole;
@@ -118,11 +115,13 @@ Unit held_by(TensorRank tensor, const Unit& whole) {
   unit.elements = 0;
   for (Parameter& parameter : unit.parameters) {
     const Sides sides(parameter, tensor);
-    const int64_t room = sides.outer * sides.blocks * sides.share * sides.inner;
+    const int64_t room = sides.outer * sides.share * sides.inner;
     parameter.offset = unit.elements;
-    if (is_cut(parameter))
-      parameter.shape[static_cast<size_t>(cut_of(parameter).axis)] =
-          static_cast<uint64_t>(sides.blocks * sides.held);
+    if (is_cut(parameter)) {
+      parameter.shape[static_cast<size_t>(cut_axis(parameter))] = static_cast<uint64_t>(sides.held_in_all());
+      for (size_t block = 0; block < parameter.blocks.size(); ++block)
+        parameter.blocks[block] = sides.held[block].count;
+    }
     unit.elements += round_up(room, Unit::kAlign);
   }
   return unit;
@@ -152,10 +151,10 @@ std::vector<Run> runs_of(const Unit& whole, TensorRank tensor) {
     int64_t at = held.parameters[p].offset;
     before = runs.size();
     for (int64_t outer = 0; outer < sides.outer; ++outer)
-      for (int block = 0; block < sides.blocks; ++block) {
-        const int64_t row = outer * sides.side + block * sides.block + sides.first;
-        add(parameter.offset + row * sides.inner, at, sides.held * sides.inner);
-        at += sides.held * sides.inner;
+      for (const Range& block : sides.held) {
+        const int64_t row = outer * sides.side + block.first;
+        add(parameter.offset + row * sides.inner, at, block.count * sides.inner);
+        at += block.count * sides.inner;
       }
   }
   return runs;

@@ -21,9 +21,11 @@ class Builder {
     unit_.kind = kind, unit_.index = static_cast<int>(index);
   }
 
-  Builder& add(Part part, std::vector<uint64_t> shape, Init init, float deviation = 0) {
-    std::vector<Source> sources = sources_of(spec_, part, layer_, shape);
+  Builder& add(Part part, std::vector<uint64_t> shape, Init init, float deviation = 0,
+               std::vector<int64_t> blocks = {}) {
+    std::vector<Source> sources = sources_of(spec_, part, layer_, shape, blocks);
     Parameter parameter;
+    parameter.blocks = std::move(blocks);
     parameter.part = part;
     parameter.name = sources.front().name;
     parameter.shape = std::move(shape);
@@ -41,11 +43,13 @@ class Builder {
   }
   Builder& add_norm(Part weight) {
     add(weight, {width()}, Init::ones);
-    return add(bias_of(weight), {width()}, Init::zeros);
+    return spec_.rms_norm ? *this : add(bias_of(weight), {width()}, Init::zeros);
   }
-  Builder& add_linear(Part weight, uint64_t in, uint64_t out, float deviation, bool bias) {
-    add(weight, {in, out}, Init::normal, deviation);
-    return bias ? add(bias_of(weight), {out}, Init::zeros) : *this;
+  /// `out` columns, of which `blocks` are parts.
+  Builder& add_linear(Part weight, uint64_t in, uint64_t out, float deviation, bool bias,
+                      const std::vector<int64_t>& blocks = {}) {
+    add(weight, {in, out}, Init::normal, deviation, blocks);
+    return bias ? add(bias_of(weight), {out}, Init::zeros, 0, blocks) : *this;
   }
   Unit take() { return std::move(unit_); }
 
@@ -83,12 +87,16 @@ Unit block(const ModelSpec& spec, int64_t layer) {
   Builder unit(spec, UnitKind::block, layer + 1);
   unit.add_norm(Part::norm1_weight)
       .add_linear(Part::qkv_weight, width, static_cast<uint64_t>(attention.qkv_width()), deviation,
-                  spec.qkv_bias)
+                  spec.qkv_bias, {attention.width(), attention.key_width(), attention.key_width()})
       .add_linear(Part::projection_weight, static_cast<uint64_t>(attention.width()), width, residual,
                   spec.projection_bias);
   if (spec.residual != Residual::parallel_one_norm) unit.add_norm(Part::norm2_weight);
-  return unit.add_linear(Part::up_weight, width, hidden, deviation, true)
-      .add_linear(Part::down_weight, hidden, width, residual, true)
+  std::vector<int64_t> gate_and_up;
+  if (spec.gated) gate_and_up = {spec.feed_forward, spec.feed_forward};
+  return unit
+      .add_linear(Part::up_weight, width, static_cast<uint64_t>(spec.up_columns(spec.feed_forward)),
+                  deviation, spec.feed_forward_bias, gate_and_up)
+      .add_linear(Part::down_weight, hidden, width, residual, spec.feed_forward_bias)
       .take();
 }
 

@@ -34,7 +34,7 @@ enum class Part {
   projection_bias,
   norm2_weight,  // of feed-forward
   norm2_bias,
-  up_weight,  // [C, F]
+  up_weight,  // [C, F], or gate and up side by side, [C, 2F]
   up_bias,
   down_weight,  // [F, C]
   down_bias,
@@ -69,9 +69,12 @@ struct Parameter {
   std::string name;  // of its first source
   std::vector<uint64_t> shape;
   Init init = Init::zeros;
-  float deviation = 0;          // of Init::normal
-  bool decays = false;          // whether weight decay applies: to matrices, not to vectors
-  bool begins_anew = false;     // the checkpoint of another task may lack it
+  float deviation = 0;       // of Init::normal
+  bool decays = false;       // whether weight decay applies: to matrices, not to vectors
+  bool begins_anew = false;  // the checkpoint of another task may lack it
+  /// Parts of the columns, of these lengths, which tensor ranks divide each by itself: of queries, keys and
+  /// values, or of gate and up. Empty: all columns are one.
+  std::vector<int64_t> blocks = {};
   bool undivided = false;       // every tensor rank has it, and makes its whole gradient: a classifier's
   int64_t offset = 0;           // of its first element in the unit's buffer; a multiple of kAlign
   std::vector<Source> sources;  // together all columns

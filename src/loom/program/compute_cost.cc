@@ -45,15 +45,17 @@ class StepCosts {
       case Kernel::linear_input: return multiply(input_gradient, rows, in, out);
       case Kernel::linear_weight: return multiply(weight_gradient, in, out, rows);
       case Kernel::attention:
-        pass(heads, 6 * element_ * rows * in);
+        pass(heads, 2 * element_ * rows * (in + 2 * out));
         attend(attention, rows, in, 1, 6.5);
         return pass(heads, 2 * element_ * rows * in);
       case Kernel::attention_gradient:
         pass(heads_gradient, 4 * element_ * rows * in);
         attend(attention_gradient, rows, in, is_fused() ? 2.5 : 2, 9.5);
-        return pass(heads_gradient, 12 * element_ * rows * in);
+        return pass(heads_gradient, 4 * element_ * rows * (in + 2 * out));
       case Kernel::activation: return pass(activation, 2 * element_ * rows * in);
       case Kernel::activation_gradient: return pass(activation_gradient, 4 * element_ * rows * in);
+      case Kernel::gated: return pass(activation, 3 * element_ * rows * in);
+      case Kernel::gated_gradient: return pass(activation_gradient, 5 * element_ * rows * in);
       case Kernel::residual: return pass(residual, (3 * element_ + 1) * rows * in);
       case Kernel::dropout:
         return pass(step.probability > 0 ? dropout : residual_gradient, 2 * (3 * element_ + 1) * rows * in);

@@ -27,6 +27,7 @@ void for_each_key(C& c, F&& visit) {
   visit("model.width", c.model.width);
   visit("model.layers", c.model.layers);
   visit("model.heads", c.model.heads);
+  visit("model.key_value_heads", c.model.key_value_heads);
   visit("model.feed_forward", c.model.feed_forward);
   visit("model.activation", c.model.activation);
   visit("model.dropout", c.model.dropout);
@@ -302,7 +303,7 @@ Status check(const Config& c) {
     LOOM_TRY(one_of("parallel.partition", partition, {"auto", "tree", "even", "first units such as 0,5,9"}));
   LOOM_TRY(one_of("parallel.tied", c.parallel.tied, {"auto", "copies", "together"}));
   LOOM_TRY(one_of("optimizer.schedule", c.optimizer.schedule, {"cosine", "linear", "constant"}));
-  return one_of("model.activation", c.model.activation, {"", "gelu_new", "gelu", "relu"});
+  return one_of("model.activation", c.model.activation, {"", "gelu_new", "gelu", "relu", "silu"});
 }
 
 }  // namespace

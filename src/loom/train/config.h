@@ -28,16 +28,17 @@ struct OrAuto {
 struct Config {
   // What is 0, empty or null here is left to model.from, or to the default that is named.
   struct Model {
-    std::string family;        // gpt2
-    std::string task;          // causal, masked or classification; "": the family's, or that of the data
-    std::string from;          // folder of a Hugging Face model to begin with; "" begins with random weights
-    int64_t vocabulary = 0;    // 0: the dataset's
-    int64_t context = 0;       // 0: data.sequence_length
-    int64_t width = 0;         // 256
-    int64_t layers = 0;        // 4
-    int64_t heads = 0;         // 4
-    int64_t feed_forward = 0;  // 4 · width
-    std::string activation;    // the family's
+    std::string family;      // gpt2
+    std::string task;        // causal, masked or classification; "": the family's, or that of the data
+    std::string from;        // folder of a Hugging Face model to begin with; "" begins with random weights
+    int64_t vocabulary = 0;  // 0: the dataset's
+    int64_t context = 0;     // 0: data.sequence_length
+    int64_t width = 0;       // 256
+    int64_t layers = 0;      // 4
+    int64_t heads = 0;       // 4
+    int64_t key_value_heads = 0;  // as many as heads
+    int64_t feed_forward = 0;     // 4 · width, or 8/3 · width of families with a gate
+    std::string activation;       // the family's
     /// Of the embedding, what blocks add, attention, and classification heads: 0, or as model.from has it.
     std::optional<double> dropout;
     std::optional<bool> tied;  // of families that tie the head to the embedding, whether they do: true

@@ -1,6 +1,8 @@
 // The model that a config asks for: its own sizes, or those of model.from.
 #include <fmt/ranges.h>
 
+#include <charconv>
+
 #include "model/families.h"
 #include "model/families/family.h"
 #include "model/hugging_face.h"
@@ -53,6 +55,7 @@ Status check_given(const Config::Model& given, const model::ModelSpec& spec) {
   LOOM_TRY(size("width", given.width, spec.width));
   LOOM_TRY(size("layers", given.layers, spec.layers));
   LOOM_TRY(size("heads", given.heads, spec.heads));
+  LOOM_TRY(size("key_value_heads", given.key_value_heads, spec.attention().key_value_heads));
   LOOM_TRY(size("feed_forward", given.feed_forward, spec.feed_forward));
   LOOM_TRY(name("activation", given.activation, model::activation_name(spec.activation)));
   return same("tied", given.tied.value_or(spec.tied), spec.tied, !given.tied);
@@ -60,18 +63,23 @@ Status check_given(const Config::Model& given, const model::ModelSpec& spec) {
 
 void set_dropout(double probability, model::ModelSpec& spec) {
   spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = static_cast<float>(probability);
-  if (model::description_of(spec.family).keys.embedding_dropout == nullptr) spec.embedding_dropout = 0;
+  const model::FamilyKeys& keys = model::description_of(spec.family).keys;
+  if (keys.embedding_dropout == nullptr) spec.embedding_dropout = 0;
+  if (keys.residual_dropout == nullptr) spec.residual_dropout = 0;
   if (spec.pooler) spec.head_dropout = spec.residual_dropout;
 }
 
 /// The one number that stands for all of a model's, as written; none where they differ.
 std::optional<double> dropout_of(const model::ModelSpec& spec) {
   model::ModelSpec same = spec;
-  set_dropout(static_cast<double>(spec.residual_dropout), same);
-  if (same.embedding_dropout != spec.embedding_dropout || same.attention_dropout != spec.attention_dropout ||
+  set_dropout(static_cast<double>(spec.attention_dropout), same);
+  if (same.embedding_dropout != spec.embedding_dropout || same.residual_dropout != spec.residual_dropout ||
       same.head_dropout != spec.head_dropout)
     return {};
-  return std::stod(fmt::format("{}", spec.residual_dropout));
+  const std::string written = fmt::format("{}", spec.attention_dropout);
+  double probability = 0;
+  std::from_chars(written.data(), written.data() + written.size(), probability);  // whatever the locale
+  return probability;
 }
 
 /// A model is stored as its config.json. A choice without a key of its family would be lost, and a reader of
@@ -158,9 +166,11 @@ Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabular
   spec.width = value_or(config.model.width, kWidth);
   spec.layers = value_or(config.model.layers, kLayers);
   spec.heads = value_or(config.model.heads, kHeads);
+  spec.key_value_heads = config.model.key_value_heads;
   spec.feed_forward = config.model.feed_forward;
   if (config.model.activation == "gelu") spec.activation = ops::Activation::gelu_erf;
   if (config.model.activation == "relu") spec.activation = ops::Activation::relu;
+  if (config.model.activation == "silu") spec.activation = ops::Activation::silu;
   if (config.model.activation == "gelu_new") spec.activation = ops::Activation::gelu_tanh;
   set_dropout(config.model.dropout.value_or(0), spec);
   spec.tied = spec.tied && config.model.tied.value_or(true);
@@ -180,6 +190,7 @@ Config resolved(const Config& config, const model::ModelSpec& spec, const progra
   model.width = spec.width;
   model.layers = spec.layers;
   model.heads = spec.heads;
+  model.key_value_heads = spec.attention().key_value_heads;
   model.feed_forward = spec.feed_forward;
   model.activation = model::activation_name(spec.activation);
   if (!model.dropout) model.dropout = dropout_of(spec);

@@ -73,6 +73,7 @@ Json rate_facts(const program::Job& job, const program::SharedCores& shared, con
                 {"residual_dropout", job.spec.residual_dropout},
                 {"tokens", job.tokens},
                 {"heads", job.spec.heads},
+                {"key_value_heads", job.spec.attention().key_value_heads},
                 {"head_size", job.spec.attention().head_size},
                 {"causal", job.spec.causal}};
   if (job.offload) facts["offload_folder"] = tier_folder;

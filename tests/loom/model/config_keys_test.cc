@@ -23,6 +23,9 @@ const std::pair<const char*, Family> kModels[] = {{"gpt2-tied", Family::gpt2},
                                                   {"families/gpt_neox", Family::gpt_neox},
                                                   {"families/gpt_neo", Family::gpt_neo},
                                                   {"families/bloom", Family::bloom},
+                                                  {"families/llama", Family::llama},
+                                                  {"families/mistral", Family::mistral},
+                                                  {"families/qwen2", Family::qwen2},
                                                   {"families/bert", Family::bert},
                                                   {"families/roberta", Family::roberta}};
 
@@ -106,6 +109,19 @@ TEST(ConfigKeys, WhatIsNotComputedHereIsRefusedByName) {
         {"families/gpt_neox", "use_parallel_residual", nullptr},
         {"families/gpt_neox", "attention_bias", nullptr},
         {"families/bloom", "apply_residual_connection_post_layernorm", true},
+        {"families/llama", "rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}},
+        {"families/llama", "rope_scaling", {{"type", "linear"}}},
+        {"families/llama", "rope_scaling", {{"type", "linear"}, {"factor", 0.5}}},
+        {"families/llama", "rope_scaling", {{"type", "linear"}, {"rope_type", "llama3"}, {"factor", 2.0}}},
+        {"families/llama", "rope_parameters", {{"partial_rotary_factor", 0.5}}},
+        {"families/llama", "partial_rotary_factor", 0.5},
+        {"families/llama", "num_key_value_heads", 3},
+        {"families/llama", "head_dim", 5},
+        {"families/llama", "is_causal", false},
+        {"families/mistral", "sliding_window", 0},
+        {"families/qwen2-window", "layer_types", {"full_attention"}},
+        {"families/qwen2-window", "layer_types", {"full_attention", "chunked_attention"}},
+        {"families/qwen2-window", "use_sliding_window", false},
         {"families/bert", "is_decoder", true},
         {"families/bert", "position_embedding_type", "relative_key"},
         {"families/bert", "is_encoder_decoder", true},
@@ -133,6 +149,60 @@ TEST(ConfigKeys, WhatIsLeftOutIsWhatTransformersTakes) {
   EXPECT_EQ(without("gpt2-tied", {"attn_pdrop"}).attention_dropout, 0.1f);
   EXPECT_EQ(without("families/gptj", {"attn_pdrop"}).attention_dropout, 0.0f);
   EXPECT_EQ(without("families/gpt_neox", {"intermediate_size"}).feed_forward, 24576);
+  const model::ModelSpec llama =
+      without("families/llama", {"num_key_value_heads", "head_dim", "rms_norm_eps", "intermediate_size",
+                                 "max_position_embeddings", "rope_parameters"});
+  EXPECT_EQ(llama.attention().key_value_heads, 4);
+  EXPECT_EQ(llama.attention().head_size, 4);
+  EXPECT_EQ(llama.epsilon, 1e-6f);
+  EXPECT_EQ(llama.feed_forward, 11008);
+  EXPECT_EQ(llama.context, 2048);
+  EXPECT_EQ(llama.rotary_base, 10000);
+  EXPECT_EQ(without("families/mistral", {"sliding_window"}).window, 4096);
+}
+
+/// transformers 4 wrote rotary positions under other keys; what it wrote is the same model.
+TEST(ConfigKeys, TheOlderKeysOfRotaryPositionsAreTheSameModel) {
+  for (const char* const name : {"families/llama-llama3", "families/llama-linear", "families/qwen2"}) {
+    const Json config = config_of(name);
+    Json older = config, both = config;
+    Json rope = older["rope_parameters"];
+    older.erase("rope_parameters");
+    older["rope_theta"] = rope["rope_theta"];
+    rope.erase("rope_theta");
+    if (rope["rope_type"] == "default") rope = nullptr;
+    older["rope_scaling"] = rope;
+    if (rope.is_object() && rope["rope_type"] == "linear") {
+      older["rope_scaling"].erase("rope_type");
+      older["rope_scaling"]["type"] = "linear";
+    }
+    const auto newer_spec = model::spec_from_config(config), older_spec = model::spec_from_config(older);
+    LOOM_ASSERT_OK(newer_spec);
+    LOOM_ASSERT_OK(older_spec);
+    EXPECT_EQ(written(*newer_spec), written(*older_spec)) << name;
+    EXPECT_TRUE(model::unknown_keys(older, newer_spec->family).empty()) << name;
+    // An object that says nothing changes nothing.
+    both["rope_scaling"] = Json::object();
+    EXPECT_EQ(written(*newer_spec), written(*model::spec_from_config(both))) << name;
+  }
+}
+
+TEST(ConfigKeys, NullIsNotLeftOut) {
+  EXPECT_EQ(with("families/mistral", "sliding_window", nullptr)->window, 0);
+  EXPECT_TRUE(with("families/mistral", "sliding_window", nullptr)->local.empty());
+  EXPECT_EQ(with("families/mistral", "num_key_value_heads", nullptr)->attention().key_value_heads, 4);
+  EXPECT_EQ(with("families/qwen2", "num_key_value_heads", nullptr)->attention().key_value_heads, 4);
+}
+
+TEST(ConfigKeys, LaterLayersOfAQwen2SeeAWindow) {
+  Json config = config_of("families/qwen2-window");
+  config.erase("layer_types");
+  const auto spec = model::spec_from_config(config);
+  LOOM_ASSERT_OK(spec);
+  EXPECT_EQ(spec->local, (std::vector<bool>{false, true}));
+  EXPECT_EQ(spec->window, 4);
+  config["use_sliding_window"] = false;
+  EXPECT_TRUE(model::spec_from_config(config)->local.empty());
 }
 
 TEST(ConfigKeys, PaddingMovesThePositionsOfARoberta) {
@@ -203,6 +273,7 @@ TEST(ConfigKeys, AChangeOfAnyKeyIsAnotherModelOrRefusedOrWithoutMeaning) {
                                                  "use_cache",
                                                  "pretraining_tp",
                                                  "slow_but_exact"};
+  const std::set<std::string> of_windows = {"max_window_layers", "sliding_window", "use_sliding_window"};
   int changed = 0;
   const auto check = [&](const char* name, bool classifies, const std::set<std::string>& besides) {
     const Json config = config_of(name);
@@ -227,8 +298,11 @@ TEST(ConfigKeys, AChangeOfAnyKeyIsAnotherModelOrRefusedOrWithoutMeaning) {
     const bool masked = family == Family::bert || family == Family::roberta;
     if (!masked) besides = {"pad_token_id", "classifier_dropout"};
     if (family == Family::gpt_neox) besides.insert("is_decoder");
+    // Its list of layers has none with a window.
+    if (family == Family::qwen2) besides.merge(std::set<std::string>(of_windows));
     check(name, false, besides);
   }
+  check("families/qwen2-window", false, {"pad_token_id", "max_window_layers"});
   for (const char* name : {"families/bert-classification", "families/roberta-classification"})
     check(name, true, {"tie_word_embeddings"});
   EXPECT_GT(changed, 100);
@@ -241,9 +315,9 @@ TEST(ConfigKeys, WhatOlderVersionsSavedIsKnown) {
 }
 
 TEST(ConfigKeys, EveryActivationThatIsReadIsNamedWhereAnotherIsRefused) {
-  const auto other = with("gpt2-tied", "activation_function", "silu");
+  const auto other = with("gpt2-tied", "activation_function", "mish");
   ASSERT_FALSE(other.ok());
-  for (const char* name : {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu", "relu"}) {
+  for (const char* name : {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu", "relu", "silu", "swish"}) {
     EXPECT_NE(other.status().message().find(name), std::string::npos) << name;
     EXPECT_TRUE(with("gpt2-tied", "activation_function", name).ok()) << name;
   }
@@ -257,10 +331,10 @@ TEST(ConfigKeys, WhatSavedConfigsHaveIsKnown) {
     EXPECT_EQ(model::unknown_keys(own, family), std::vector<std::string>{}) << name;
     Json changed = config;
     changed["n_heads"] = 3;
-    changed["rope_parameters"]["factor"] = 2;
+    changed["rope_parameters"]["beta_fast"] = 2;
     std::vector<std::string> wanted = {"n_heads"};
-    if (family == Family::gpt_neox) wanted.push_back("rope_parameters.factor");
-    else wanted.push_back("rope_parameters");
+    const bool turns = !model::description_of(family).keys.nested.empty();
+    wanted.push_back(turns ? "rope_parameters.beta_fast" : "rope_parameters");
     EXPECT_EQ(model::unknown_keys(changed, family), wanted) << name;
   }
 }

@@ -62,7 +62,7 @@ TEST(Fusion, OfBlocksAreThoseThatStandSideBySide) {
 TEST(Fusion, ArraysOfBothStepsLieApart) {
   for (const model::Family family :
        {model::Family::gpt2, model::Family::gptj, model::Family::gpt_neox, model::Family::gpt_neo,
-        model::Family::bloom, model::Family::bert, model::Family::roberta})
+        model::Family::bloom, model::Family::llama, model::Family::bert, model::Family::roberta})
     for (const model::Task task : {model::Task::causal, model::Task::masked, model::Task::classification}) {
       if (!model::choices_of(family, task).ok()) continue;
       for (const auto& [degree, divides] : {std::pair{1, false}, {2, false}, {2, true}}) {

@@ -66,7 +66,8 @@ model::ModelSpec small_family(model::Family family, model::Task task) {
   spec.vocabulary = sizes.vocabulary, spec.context = sizes.context, spec.width = sizes.width;
   spec.layers = sizes.layers, spec.heads = sizes.heads, spec.feed_forward = sizes.feed_forward;
   spec.labels = 3;
-  if (family == model::Family::gpt_neo) spec.window = 2;
+  if (family == model::Family::gpt_neo || family == model::Family::mistral) spec.window = 2;
+  if (spec.rms_norm) spec.key_value_heads = 1;
   // A RoBERTa's padding inside a sequence is not trained: none of the tokens is 4.
   spec.padding = task == model::Task::classification ? 11 : family == model::Family::roberta ? 4 : -1;
   model::complete(spec);
@@ -97,6 +98,10 @@ INSTANTIATE_TEST_SUITE_P(All, Families,
                                            FamilyCase{model::Family::gpt_neox, model::Task::causal},
                                            FamilyCase{model::Family::gpt_neo, model::Task::causal},
                                            FamilyCase{model::Family::bloom, model::Task::causal},
+                                           FamilyCase{model::Family::llama, model::Task::causal},
+                                           FamilyCase{model::Family::llama, model::Task::classification},
+                                           FamilyCase{model::Family::mistral, model::Task::causal},
+                                           FamilyCase{model::Family::qwen2, model::Task::causal},
                                            FamilyCase{model::Family::bert, model::Task::masked},
                                            FamilyCase{model::Family::bert, model::Task::classification},
                                            FamilyCase{model::Family::roberta, model::Task::masked},
@@ -112,7 +117,7 @@ TEST(Families, SayWhichTasksTheyHaveNoHeadFor) {
   EXPECT_EQ(model::choices_of(model::Family::gpt2, model::Task::masked).status().message(),
             "gpt2 reads one way and has no masked task; bert and roberta have");
   EXPECT_EQ(model::choices_of(model::Family::bloom, model::Task::classification).status().message(),
-            "bloom has no classification head here; gptj, bert and roberta have");
+            "bloom has no classification head here; gptj, llama, mistral, qwen2, bert and roberta have");
 }
 
 TEST(Model, AMaskedMicrobatchWithoutTargetsHasNoGradient) {

@@ -154,9 +154,10 @@ TEST_P(FamilyFixtures, RangesAreReadAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Made, FamilyFixtures,
                          ::testing::Values("gptj", "gptj-classification", "gpt_neox", "gpt_neox-serial",
-                                           "gpt_neo", "bloom", "bert", "bert-classification", "roberta",
-                                           "roberta-classification", "bert-untied", "roberta-untied",
-                                           "roberta-relu"),
+                                           "gpt_neo", "bloom", "llama", "llama-llama3", "llama-linear",
+                                           "llama-classification", "mistral", "qwen2", "qwen2-window", "bert",
+                                           "bert-classification", "roberta", "roberta-classification",
+                                           "bert-untied", "roberta-untied", "roberta-relu"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -247,9 +248,9 @@ TEST(HuggingFace, RefusesWhatItCannotCompute) {
     return model::spec_from_config(other);
   };
   EXPECT_TRUE(changed("n_layer", 3).ok());
-  EXPECT_TRUE(fails_with(changed("model_type", "llama"), Code::unsupported,
-                         "\"llama\" is unknown, must be gpt2, gptj"));
-  EXPECT_TRUE(fails_with(changed("activation_function", "silu"), Code::unsupported, "is \"silu\", must be"));
+  EXPECT_TRUE(fails_with(changed("model_type", "mamba"), Code::unsupported,
+                         "\"mamba\" is unknown, must be gpt2, gptj"));
+  EXPECT_TRUE(fails_with(changed("activation_function", "mish"), Code::unsupported, "is \"mish\", must be"));
   EXPECT_TRUE(
       fails_with(changed("scale_attn_weights", false), Code::unsupported, "scale_attn_weights is false"));
   EXPECT_TRUE(fails_with(changed("n_head", 5), Code::invalid_argument, "multiple of model.heads, 5"));

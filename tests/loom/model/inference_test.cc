@@ -31,7 +31,9 @@ TEST_P(Cached, EveryTokenHasTheLogitsOfARecomputation) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Cached,
                          ::testing::Values("gpt2-tied", "families/gptj", "families/gpt_neox",
-                                           "families/gpt_neox-serial", "families/gpt_neo", "families/bloom"),
+                                           "families/gpt_neox-serial", "families/gpt_neo", "families/bloom",
+                                           "families/llama-llama3", "families/mistral",
+                                           "families/qwen2-window"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '/');
@@ -40,8 +42,8 @@ INSTANTIATE_TEST_SUITE_P(Families, Cached,
                          });
 
 TEST(Inference, ClassifiesAsTheWholeModel) {
-  for (const char* name :
-       {"families/bert-classification", "families/roberta-classification", "families/gptj-classification"}) {
+  for (const char* name : {"families/bert-classification", "families/roberta-classification",
+                           "families/gptj-classification", "families/llama-classification"}) {
     WholeModel<float> whole = load_whole(fixture(name));
     auto opened = model::Inference::open(fixture(name), 1);
     LOOM_ASSERT_OK(opened);
@@ -85,10 +87,26 @@ TEST(Inference, SizesThatNoMachineHasAreRefusedBeforeTheyAreAllocated) {
   };
   EXPECT_TRUE(fails_with(open_with("gpt2-tied", "vocab_size", 900'000'000, 1'000'000), Code::out_of_memory,
                          "the model's parameters take"));
-  if (machine_bytes() > int64_t{500} << 30) GTEST_SKIP() << "this machine has room for the longest context";
-  auto longest = open_with("families/gptj", "n_positions", INT32_MAX, 16);
-  LOOM_ASSERT_OK(longest);
-  EXPECT_TRUE(fails_with((*longest)->feed(5), Code::out_of_memory, "keys and values of its context"));
+}
+
+/// Keys and values of the longest context that a config.json asked for were taken at once.
+TEST(Inference, RoomForKeysAndValuesGrowsWithTheText) {
+  const TemporaryFolder folder;
+  std::filesystem::copy(fixture("families/llama"), folder.path(), std::filesystem::copy_options::recursive);
+  format::Json config = *format::read_config(folder.path());
+  config["max_position_embeddings"] = INT32_MAX;
+  LOOM_ASSERT_OK(format::write_config(folder.path(), config));
+  auto opened = model::Inference::open(folder.path(), 1);
+  LOOM_ASSERT_OK(opened);
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < 600; ++i) tokens.push_back(i * i % 29);
+  WholeModel<float> whole = load_whole(folder.path());
+  whole.step(tokens, std::vector<int32_t>(tokens.size(), 1), 1);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto logits = (*opened)->feed(tokens[i]);
+    LOOM_ASSERT_OK(logits);
+    EXPECT_LT(error_of(doubles(*logits), doubles(whole.logits(static_cast<int64_t>(i)))), 1e-4) << i;
+  }
 }
 
 TEST(Inference, AClassifierWithoutItsHeadIsRefused) {

@@ -125,7 +125,15 @@ TEST(Split, RanksMakeTheStepOfEveryKindOfBlockAndEnd) {
   neox.residual = model::Residual::parallel_two_norms;
   neox.position = model::Position::rotary_half;
   neox.rotary_dims = 2;
-  for (model::ModelSpec spec : {bloom, gptj, neox, masked_spec()}) {
+  model::ModelSpec llama = spec_of(4);
+  llama.position = model::Position::rotary_half;
+  llama.rotary_dims = llama.head_size = 6;  // not the width over the heads
+  llama.key_value_heads = 2;
+  llama.rms_norm = llama.gated = true;
+  llama.activation = ops::Activation::silu;
+  llama.feed_forward = 11;  // which two ranks do not divide evenly
+  llama.tied = llama.projection_bias = false;
+  for (model::ModelSpec spec : {bloom, gptj, neox, llama, masked_spec()}) {
     spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = 0.2f;
     for (const bool divides_rows : {false, true}) {
       SCOPED_TRACE(fmt::format("position {}, task {}{}", static_cast<int>(spec.position),
@@ -163,6 +171,8 @@ std::vector<float> share_of_numbers(const model::Unit& unit, model::TensorRank t
 TEST(Split, SharesPutTogetherAreTheWholeUnit) {
   model::ModelSpec spec = spec_of(4);
   spec.feed_forward = 10;  // which four ranks do not divide evenly
+  spec.gated = true;
+  spec.head_size = 3;
   for (const int degree : {1, 2, 4})
     for (const model::Unit& unit : model::units_of(spec)) {
       std::vector<std::vector<float>> shares;

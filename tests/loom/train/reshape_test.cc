@@ -94,8 +94,9 @@ class Reshapes : public Runs {
 
 TEST_F(Reshapes, EveryFamilysCheckpointsResumeOnAnyLayoutAndBack) {
   make_tokens(config_.data.folder, pieces_);
-  for (const char* family : {"gpt2", "gptj", "gpt_neox", "gpt_neo", "bloom", "bert", "roberta"}) {
+  for (const char* family : {"gpt2", "gptj", "gpt_neox", "gpt_neo", "bloom", "llama", "bert", "roberta"}) {
     config_.model.family = family;
+    config_.model.key_value_heads = std::string(family) == "llama" ? 2 : 0;
     expect_losses_of_one_rank(back_and_forth_);
   }
 }

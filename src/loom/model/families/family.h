@@ -17,7 +17,8 @@ namespace loom::model {
 /// Which tokens one sees: those up to its own, or all of its sequence.
 enum class Reads { one_way, both_ways };
 
-/// What a weight's tensor is called, without ".weight"; its bias follows. "{}" stands for q, k and v.
+/// What a weight's tensor is called, without ".weight"; its bias follows. "{}" stands for q, k and v, or for
+/// gate and up.
 struct PartName {
   Part weight;
   const char* name;
@@ -44,8 +45,9 @@ struct FamilyDescription {
   std::string (*head_name)(const ModelSpec& spec, Part weight);
   bool transposed = true;      // whether matrices are stored [out, in]
   bool fused_by_head = false;  // whether q, k and v of a head stand together, head by head
-  std::array<const char*, 3> qkv = {"q", "k", "v"};  // for "{}"
-  const char* newer_head_weight = nullptr;           // another name of the head's matrix
+  std::array<const char*, 3> qkv = {"q", "k", "v"};   // for "{}"
+  std::array<const char*, 2> gated = {"gate", "up"};  // likewise
+  const char* newer_head_weight = nullptr;            // another name of the head's matrix
 };
 
 const FamilyDescription& description_of(Family family);
@@ -54,6 +56,7 @@ std::span<const FamilyDescription* const> descriptions();
 /// Their names in a sentence, "gptj, bert and roberta", with `last` before the last one.
 std::string families_that(const char* last, bool (*has)(const FamilyDescription& family));
 
-extern const FamilyDescription kGpt2, kGptJ, kGptNeoX, kGptNeo, kBloom, kBert, kRoberta;
+extern const FamilyDescription kGpt2, kGptJ, kGptNeoX, kGptNeo, kBloom, kLlama, kMistral, kQwen2, kBert,
+    kRoberta;
 
 }  // namespace loom::model

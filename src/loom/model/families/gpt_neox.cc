@@ -17,6 +17,7 @@ constexpr Required kRequired[] = {{"rope_scaling", "null"}};
 constexpr const char* kWithoutMeaning[] = {"attention_probs_dropout_prob", "hidden_dropout_prob",
                                            "masked_softmax_fusion",        "classifier_dropout",
                                            "partial_rotary_factor",        "rope_theta"};
+constexpr const char* kNested[] = {"rope_parameters"};
 constexpr const char* kOfRope[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
 constexpr FamilyKeys kKeys = {.context = "max_position_embeddings",
                               .width = "hidden_size",
@@ -32,7 +33,7 @@ constexpr FamilyKeys kKeys = {.context = "max_position_embeddings",
                               .read = kRead,
                               .required = kRequired,
                               .without_meaning = kWithoutMeaning,
-                              .nested = "rope_parameters",
+                              .nested = kNested,
                               .nested_read = kOfRope,
                               .missing_feed_forward = 24576};
 
