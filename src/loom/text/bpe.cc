@@ -34,7 +34,8 @@ class BpeTokenizer::WordEncoder {
       return;
     }
     const size_t start = tokens.size();
-    merge(word, tokens);
+    if (const std::optional<Token> whole = tokenizer_.whole_word(word)) tokens.push_back(*whole);
+    else merge(word, tokens);
     if (word.size() <= kLongestSeen && seen_.size() < kMostSeen) {
       seen_.emplace(word,
                     std::vector<Token>(tokens.begin() + static_cast<std::ptrdiff_t>(start), tokens.end()));
@@ -181,8 +182,8 @@ Status BpeTokenizer::index_merges() {
 Status BpeTokenizer::index_added() {
   Hash64 hash;
   hash.add(hash_);
-  hash.add(uint64_t{model_.words == WordRule::bloom} * 4 + uint64_t{model_.add_prefix_space} * 2 +
-           uint64_t{model_.normalize_nfc});
+  hash.add(uint64_t{model_.whole_words} * 16 + static_cast<uint64_t>(model_.words) * 4 +
+           uint64_t{model_.add_prefix_space} * 2 + uint64_t{model_.normalize_nfc});
   for (const AddedToken& token : model_.added) {
     if (model_.normalize_nfc && token.normalized) {
       AddedToken normalized = token;
@@ -226,6 +227,15 @@ Status BpeTokenizer::index_roles() {
 const BpeTokenizer::Merge* BpeTokenizer::merge_of(Token left, Token right) const {
   const auto found = merges_.find(pair_key(left, right));
   return found == merges_.end() ? nullptr : &found->second;
+}
+
+std::optional<Token> BpeTokenizer::whole_word(std::string_view word) const {
+  if (!model_.whole_words) return std::nullopt;
+  const auto found = token_spelled_.find(spell(word));
+  // An added token is spelled by its text: such a token is another one.
+  if (found == token_spelled_.end() || model_.vocabulary[static_cast<size_t>(found->second)] != word)
+    return std::nullopt;
+  return found->second;
 }
 
 void BpeTokenizer::encode(std::string_view text, std::vector<Token>& tokens) const {
@@ -282,8 +292,7 @@ bool BpeTokenizer::may_be_cut() const {
   const auto reaches_over_lines = [](const AddedToken& token) {
     return token.left_strip || token.right_strip || token.content.find('\n') != std::string::npos;
   };
-  // BLOOM's piece of marks and white space may begin before a line feed and end behind it.
-  return !model_.add_prefix_space && model_.words == WordRule::gpt2 &&
+  return !model_.add_prefix_space && model_.words != WordRule::bloom &&
          std::none_of(model_.added.begin(), model_.added.end(), reaches_over_lines);
 }
 

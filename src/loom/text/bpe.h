@@ -1,8 +1,9 @@
-// BpeTokenizer: the byte-level BPE of GPT-2 and of BLOOM, which cuts words differently (Radford et al.,
-// "Language models are unsupervised multitask learners", 2019; Sennrich, Haddow, Birch, 2016). Special
-// tokens are found first. The text between them is split into words (text/words.h). The bytes of a word are
-// its first symbols. The pair of neighbours that is first in the list of merges becomes one symbol, until no
-// pair is in the list.
+// BpeTokenizer: the byte-level BPE of GPT-2, and of BLOOM, Llama 3 and Qwen2, which cut words differently
+// (Radford et al., "Language models are unsupervised multitask learners", 2019; Sennrich, Haddow, Birch,
+// 2016; Grattafiori et al., "The Llama 3 herd of models", 2024; Yang et al., "Qwen2 technical report", 2024).
+// Special tokens are found first. The text between them is split into words (text/words.h). The bytes of a
+// word are its first symbols. The pair of neighbours that is first in the list of merges becomes one symbol,
+// until no pair is in the list.
 //
 // Encodes to the same tokens as Hugging Face's `tokenizers`; what its template puts around a text stands in
 // sequence_template().
@@ -31,6 +32,7 @@ struct BpeModel {
   bool add_prefix_space = false;
   bool normalize_nfc = false;
   WordRule words = WordRule::gpt2;
+  bool whole_words = false;  // a word that is a token of the vocabulary is that one, whatever the merges say
   SpecialNames names = {};
   /// Nothing where no file says: then RoBERTa's, where there are tokens to begin, to end and to hide.
   std::optional<SequenceTemplate> around = {};
@@ -55,6 +57,9 @@ class BpeTokenizer final : public Tokenizer {
     return Tokenizer::has(token) && !model_.vocabulary[static_cast<size_t>(token)].empty();
   }
   bool may_be_cut() const override;
+  size_t safe_cut(std::string_view text, size_t at) const override {
+    return text::safe_cut(text, at, model_.words);
+  }
   /// The added token of that role, or else "<|endoftext|>", else "</s>".
   std::optional<Token> end_of_text() const override { return end_of_text_; }
   /// The added tokens of these roles, or else "<s>", "</s>", "<mask>" and "<pad>", as RoBERTa has them.
@@ -62,7 +67,8 @@ class BpeTokenizer final : public Tokenizer {
   SequenceTemplate sequence_template() const override { return *model_.around; }
   uint64_t hash() const override { return hash_; }
   std::string description() const override;
-  /// Writes vocab.json, merges.txt, tokenizer.json and tokenizer_config.json.
+  /// Writes tokenizer.json and tokenizer_config.json. GPT-2's and BLOOM's kinds have vocab.json and
+  /// merges.txt, too; those of others would be taken for GPT-2's.
   Status save(const std::string& folder) const override;
 
   const BpeModel& model() const { return model_; }
@@ -84,6 +90,7 @@ class BpeTokenizer final : public Tokenizer {
   Status index_roles();
   size_t end_of_pieces() const;
   const Merge* merge_of(Token left, Token right) const;
+  std::optional<Token> whole_word(std::string_view word) const;
   void encode_normalized(std::string_view text, WordEncoder& words, std::vector<Token>& tokens) const;
   void encode_words(std::string_view text, WordEncoder& words, std::vector<Token>& tokens) const;
 

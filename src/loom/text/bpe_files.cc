@@ -22,10 +22,21 @@ using format::SortedJson;
 
 constexpr char kMergesHead[] = "#version: 0.2\n";
 constexpr char kGpt2Class[] = "GPT2Tokenizer", kNeoXClass[] = "GPTNeoXTokenizer",
-               kRobertaClass[] = "RobertaTokenizer", kBloomClass[] = "BloomTokenizer";
+               kRobertaClass[] = "RobertaTokenizer", kBloomClass[] = "BloomTokenizer",
+               kLlamaClass[] = "LlamaTokenizer", kQwen2Class[] = "Qwen2Tokenizer";
 /// The expressions of text/words.h as tokenizer.json spells them.
 constexpr char kGpt2Words[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr char kBloomWords[] = R"( ?[^(\s|[.,!?…。，、।۔،])]+)";
+constexpr char kLlama3Words[] =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr char kQwen2Words[] =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::pair<WordRule, const char*> kExpressions[] = {{WordRule::gpt2, kGpt2Words},
+                                                             {WordRule::bloom, kBloomWords},
+                                                             {WordRule::llama3, kLlama3Words},
+                                                             {WordRule::qwen2, kQwen2Words}};
 
 bool is_unset(const SortedJson& object, const char* key) {
   const auto found = object.find(key);
@@ -183,8 +194,8 @@ std::optional<WordRule> split_rule(const SortedJson& json) {
   if (steps[0].value("behavior", SortedJson()) != "Isolated" || !is_unset(steps[0], "invert"))
     return std::nullopt;
   const SortedJson pattern = steps[0].value("pattern", SortedJson());
-  if (pattern == SortedJson{{"Regex", kGpt2Words}}) return WordRule::gpt2;
-  if (pattern == SortedJson{{"Regex", kBloomWords}}) return WordRule::bloom;
+  for (const auto& [rule, expression] : kExpressions)
+    if (pattern == SortedJson{{"Regex", expression}}) return rule;
   return std::nullopt;
 }
 
@@ -203,8 +214,8 @@ Status read_pipeline(const SortedJson& json, BpeModel& model) {
   }
   if (!is_type(words, "ByteLevel") || words.value("use_regex", SortedJson(true)) != true) {
     return fail(Code::unsupported,
-                "\"pre_tokenizer\" is {}, must be GPT-2's ByteLevel, or a Sequence of a Split by GPT-2's or "
-                "BLOOM's expression and a ByteLevel without one",
+                "\"pre_tokenizer\" is {}, must be GPT-2's ByteLevel, or a Sequence of a Split by the "
+                "expression of GPT-2, BLOOM, Llama 3 or Qwen2 (Isolated) and a ByteLevel without one",
                 quote(words));
   }
   model.add_prefix_space = !is_unset(words, "add_prefix_space");
@@ -219,12 +230,12 @@ Result<BpeModel> model_of(const SortedJson& json, const FilesBeside& beside) {
   if (model_json->value("type", SortedJson("BPE")) != "BPE") {
     return fail(Code::unsupported, "the model is {}, must be BPE or WordPiece", quote((*model_json)["type"]));
   }
-  LOOM_TRY(check_unset(*model_json,
-                       {"continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"},
+  LOOM_TRY(check_unset(*model_json, {"continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"},
                        "the model"));
   if (model_json->value("dropout", SortedJson()) != 0)
     LOOM_TRY(check_unset(*model_json, {"dropout"}, "the model"));
   BpeModel model;
+  model.whole_words = !is_unset(*model_json, "ignore_merges");
   LOOM_TRY(read_pipeline(json, model));
   LOOM_TRY(beside.check_same("add_prefix_space", model.add_prefix_space));
   Result<std::optional<SequenceTemplate>> around = template_of(json.value("post_processor", SortedJson()));
@@ -250,9 +261,8 @@ Result<std::string> set_class_defaults(const SortedJson& vocabulary, FilesBeside
   std::string name = beside.tokenizer_class();
   const bool generic = name.empty() || name == "PreTrainedTokenizer" || name == "TokenizersBackend";
   const std::string& usual = beside.usual_class();
-  if (generic &&
-      (usual == kRobertaClass || usual == kGpt2Class || usual == kNeoXClass || usual == kBloomClass))
-    name = usual;
+  const auto families = {kRobertaClass, kGpt2Class, kNeoXClass, kBloomClass, kLlamaClass, kQwen2Class};
+  if (generic && std::find(families.begin(), families.end(), usual) != families.end()) name = usual;
   else if (generic && vocabulary.is_object())
     name = vocabulary.contains("<s>") && vocabulary.contains("<mask>") ? kRobertaClass : kGpt2Class;
   const auto token = [](const char* content, bool left_strip = false) {
@@ -271,11 +281,14 @@ Result<std::string> set_class_defaults(const SortedJson& vocabulary, FilesBeside
     for (const char* role : {"bos_token", "eos_token", "unk_token"})
       beside.set_default(role, token(kEndOfTextSpelling));
     if (name == kNeoXClass) beside.set_default("pad_token", token("<|padding|>"));
+  } else if (name == kQwen2Class) {
+    for (const char* role : {"eos_token", "unk_token", "pad_token"})
+      beside.set_default(role, token(kEndOfTextSpelling));
   } else {
     return fail(
         Code::unsupported,
         "the tokenizer is a {}, of which vocab.json and merges.txt alone do not say how it cuts texts: must "
-        "be a GPT2Tokenizer, a GPTNeoXTokenizer or a RobertaTokenizer, or have a tokenizer.json "
+        "be a GPT2Tokenizer, GPTNeoXTokenizer, RobertaTokenizer or Qwen2Tokenizer, or have a tokenizer.json "
         "(`AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)` writes it)",
         name);
   }
@@ -307,7 +320,8 @@ Result<BpeModel> model_of(const SortedJson& vocabulary, std::string_view merges,
   BpeModel model;
   const Result<std::string> name = set_class_defaults(vocabulary, beside);
   LOOM_TRY(name.status());
-  model.normalize_nfc = *name == kNeoXClass;
+  model.normalize_nfc = *name == kNeoXClass || *name == kQwen2Class;
+  if (*name == kQwen2Class) model.words = WordRule::qwen2;
   LOOM_TRY(add_added({}, beside, vocabulary, 2 * vocabulary.size(), model));
   if (!model.normalize_nfc)
     for (AddedToken& token : model.added) token.normalized = false;
@@ -353,8 +367,9 @@ Json pre_tokenizer_of(const BpeModel& model) {
   Json bytes = byte_level(model.add_prefix_space);
   if (model.words == WordRule::gpt2) return bytes;
   bytes["use_regex"] = false;
+  const char* const expression = kExpressions[static_cast<size_t>(model.words)].second;
   const Json split = {
-      {"type", "Split"}, {"pattern", {{"Regex", kBloomWords}}}, {"behavior", "Isolated"}, {"invert", false}};
+      {"type", "Split"}, {"pattern", {{"Regex", expression}}}, {"behavior", "Isolated"}, {"invert", false}};
   return {{"type", "Sequence"}, {"pretokenizers", Json::array({split, bytes})}};
 }
 
@@ -381,6 +396,7 @@ Json byte_level_json(const BpeModel& model, const Json& vocabulary, const Json& 
                    {"byte_fallback", false},
                    {"vocab", vocabulary},
                    {"merges", merges}};
+  if (model.whole_words) json["model"]["ignore_merges"] = true;  // older versions do not know the key
   return json;
 }
 
@@ -457,8 +473,10 @@ Status BpeTokenizer::save(const std::string& folder) const {
   }
   name("mask_token", specials_.mask);
   name("pad_token", specials_.padding);
-  LOOM_TRY(write_file(join_path(folder, "merges.txt"), merges_text));
-  LOOM_TRY(format::write_json(join_path(folder, "vocab.json"), vocabulary));
+  if (model_.words == WordRule::gpt2 || model_.words == WordRule::bloom) {
+    LOOM_TRY(write_file(join_path(folder, "merges.txt"), merges_text));
+    LOOM_TRY(format::write_json(join_path(folder, "vocab.json"), vocabulary));
+  }
   LOOM_TRY(write_tokenizer_config(folder, roles));
   return format::write_json(join_path(folder, "tokenizer.json"),
                             byte_level_json(model_, Json(std::move(pieces)), merges));

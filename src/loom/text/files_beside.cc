@@ -57,6 +57,8 @@ std::string class_of(const std::string& model_type) {
   if (model_type == "gpt_neox") return "GPTNeoXTokenizer";
   if (model_type == "bloom") return "BloomTokenizer";
   if (model_type == "bert") return "BertTokenizer";
+  if (model_type == "llama" || model_type == "mistral") return "LlamaTokenizer";
+  if (model_type == "qwen2") return "Qwen2Tokenizer";
   return model_type == "roberta" ? "RobertaTokenizer" : "";
 }
 

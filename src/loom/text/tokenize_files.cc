@@ -27,6 +27,7 @@ using format::Json;
 struct Part {
   std::string_view text;
   Split split = Split::train;
+  bool continues = false;  // another part of its split is before it
   bool ends_document = false;
 };
 
@@ -115,8 +116,8 @@ void add_parts(std::string_view text, const Tokenizer& tokenizer, const Tokenize
   const auto add_split = [&](Split split, std::string_view whole) {
     for (size_t at = 0; at < whole.size();) {
       const size_t wanted = static_cast<size_t>(std::min<uint64_t>(options.part_bytes, whole.size() - at));
-      const size_t end = tokenizer.may_be_cut() ? safe_cut(whole, at + wanted) : whole.size();
-      parts.push_back({whole.substr(at, end - at), split, end == whole.size()});
+      const size_t end = tokenizer.may_be_cut() ? tokenizer.safe_cut(whole, at + wanted) : whole.size();
+      parts.push_back({whole.substr(at, end - at), split, at > 0, end == whole.size()});
       at = end;
     }
   };
@@ -131,7 +132,8 @@ std::vector<std::vector<Token>> tokenize(std::span<const Part> parts, const Toke
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < parts.size(); i = next++) {
-      tokenizer.encode(parts[i].text, tokens[i]);
+      if (parts[i].continues) tokenizer.encode_rest(parts[i].text, tokens[i]);
+      else tokenizer.encode(parts[i].text, tokens[i]);
       if (parts[i].ends_document && tokenizer.end_of_text()) tokens[i].push_back(*tokenizer.end_of_text());
     }
   };

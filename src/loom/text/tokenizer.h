@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/words.h"
 
 namespace loom::text {
 
@@ -46,8 +47,12 @@ class Tokenizer {
   virtual int64_t vocabulary_size() const = 0;
   /// Whether a token stands for something: numbers of a vocabulary may have gaps.
   virtual bool has(Token token) const { return token >= 0 && token < vocabulary_size(); }
-  /// Whether a text that is cut by safe_cut() of text/words.h has the tokens of its parts.
+  /// Whether a text that is cut by safe_cut() has the tokens of its parts.
   virtual bool may_be_cut() const = 0;
+  /// The first such place at or after `at`, except the beginning; the end where there is none.
+  virtual size_t safe_cut(std::string_view text, size_t at) const { return text::safe_cut(text, at); }
+  /// encode() for the parts behind such a place, before which nothing is put.
+  virtual void encode_rest(std::string_view text, std::vector<Token>& tokens) const { encode(text, tokens); }
   /// What stands between documents, if there is such a token.
   virtual std::optional<Token> end_of_text() const = 0;
   virtual SpecialTokens specials() const { return {}; }

@@ -66,24 +66,106 @@ TEST(Bpe, TheSameTokensOfALongText) {
   EXPECT_EQ(checksum(tokens), cases().at("corpus_checksum").get<uint64_t>());
 }
 
-TEST(Bpe, TheSameTokensAsTheReferenceWithBloomsWords) {
-  const auto tokenizer = open_fixture("bloom.json");
-  const Json json = format::read_json(fixture("bloom_cases.json")).take();
+/// NAME_cases.json is of NAME.json.
+void expect_cases(const Tokenizer& tokenizer, const std::string& name) {
+  const Json json = format::read_json(fixture(name + "_cases.json")).take();
   ASSERT_GT(json.at("cases").size(), 300u);
   for (const Json& item : json.at("cases")) {
     const std::string text = item[0].get<std::string>();
-    EXPECT_EQ(tokenizer->encode(text), item[1].get<std::vector<Token>>()) << Json(text).dump();
+    EXPECT_EQ(tokenizer.encode(text), item[1].get<std::vector<Token>>()) << Json(text).dump();
   }
-  const std::vector<Token> tokens = tokenizer->encode(get_file(fixture("corpus.txt")));
+  const std::vector<Token> tokens = tokenizer.encode(get_file(fixture("corpus.txt")));
   EXPECT_EQ(tokens.size(), json.at("corpus_tokens"));
   EXPECT_EQ(checksum(tokens), json.at("corpus_checksum").get<uint64_t>());
+}
+
+TEST(Bpe, TheSameTokensAsTheReferenceWithBloomsWords) {
+  const auto tokenizer = open_fixture("bloom.json");
+  expect_cases(*tokenizer, "bloom");
   EXPECT_EQ(tokenizer->end_of_text(), 2);  // "</s>"
   EXPECT_FALSE(tokenizer->may_be_cut()) << "a piece such as \".\\n.\" reaches over lines";
 }
 
+TEST(Bpe, TheSameTokensAsTheReferenceOfLlama3sKind) {
+  const auto tokenizer = open_fixture("llama3.json");
+  expect_cases(*tokenizer, "llama3");
+  const Token begin = tokenizer->vocabulary_size() - 103;  // behind the vocabulary are 103 special tokens
+  EXPECT_EQ(tokenizer->sequence_template(), (SequenceTemplate{{begin}, {}}));
+  EXPECT_EQ(tokenizer->encode("<|begin_of_text|>x<|reserved_special_token_99|>").back(), begin + 102);
+}
+
+TEST(Bpe, TheSameTokensAsTheReferenceOfQwen2sKind) {
+  const auto tokenizer = open_fixture("qwen2.json");
+  expect_cases(*tokenizer, "qwen2");
+  EXPECT_EQ(tokenizer->sequence_template(), SequenceTemplate());
+  EXPECT_EQ(tokenizer->end_of_text(), tokenizer->encode("<|endoftext|>")[0]);
+}
+
+/// Without `ignore_merges` a word is what the merges make of it, and nothing else.
+TEST(Bpe, WholeWordsAreTokensWhereTheFileSaysSo) {
+  const TemporaryFolder folder;
+  Json json = format::read_json(fixture("llama3.json")).take();
+  json["model"]["ignore_merges"] = false;
+  put_file(folder / "tokenizer.json", json.dump());
+  const auto merged = BpeTokenizer::from_tokenizer_json(folder / "tokenizer.json");
+  LOOM_ASSERT_OK(merged);
+  const auto whole = open_fixture("llama3.json");
+  const std::string corpus = get_file(fixture("corpus.txt"));
+  EXPECT_LT(whole->encode(corpus).size(), (*merged)->encode(corpus).size());
+  EXPECT_NE(whole->hash(), (*merged)->hash());
+}
+
+/// Words of every rule, lines of every kind, and added tokens.
+TEST(Bpe, ATextThatIsCutSafelyHasTheTokensOfTheWhole) {
+  const std::vector<std::string> pieces = {"\n",
+                                           "\n",
+                                           "\r",
+                                           "\r\n",
+                                           " ",
+                                           "  ",
+                                           "\t",
+                                           "\u00a0",
+                                           "\u2028",
+                                           "weft",
+                                           "the",
+                                           "!",
+                                           ".",
+                                           "(",
+                                           "'s",
+                                           "12345",
+                                           "\u0301",
+                                           "e\u0301",
+                                           "\u7e54",
+                                           "<|begin_of_text|>",
+                                           "<|endoftext|>",
+                                           "<tool_call>"};
+  std::mt19937 random(7);
+  for (const char* name : {"gpt2.json", "llama3.json", "qwen2.json"}) {
+    const auto tokenizer = open_fixture(name);
+    ASSERT_TRUE(tokenizer->may_be_cut());
+    size_t cuts = 0;
+    for (int i = 0; i < 3000; ++i) {
+      std::string text;
+      for (size_t left = 1 + random() % 30; left > 0; --left) text += pieces[random() % pieces.size()];
+      std::vector<Token> tokens;
+      for (size_t at = 0; at < text.size();) {
+        const size_t end = tokenizer->safe_cut(text, at + 1 + random() % 5);
+        ASSERT_GT(end, at);
+        const std::string_view part = std::string_view(text).substr(at, end - at);
+        if (at == 0) tokenizer->encode(part, tokens);
+        else tokenizer->encode_rest(part, tokens);
+        cuts += at > 0;
+        at = end;
+      }
+      ASSERT_EQ(tokens, tokenizer->encode(text)) << name << ": " << Json(text).dump();
+    }
+    EXPECT_GT(cuts, 1000u) << name;
+  }
+}
+
 TEST(Bpe, AnyBytesComeBack) {
   std::mt19937 random(11);
-  for (const char* name : {"gpt2.json", "bloom.json"}) {
+  for (const char* name : {"gpt2.json", "bloom.json", "llama3.json"}) {
     const auto tokenizer = open_fixture(name);
     for (int i = 0; i < 500; ++i) {
       std::string bytes(random() % 200, '\0');
@@ -115,7 +197,7 @@ TEST(Bpe, EncodesFromManyThreads) {
 }
 
 TEST(Bpe, SavedFilesAreTheSameTokenizer) {
-  for (const char* name : {"gpt2.json", "options.json", "bloom.json"}) {
+  for (const char* name : {"gpt2.json", "options.json", "bloom.json", "llama3.json", "qwen2.json"}) {
     const auto tokenizer = open_fixture(name);
     const TemporaryFolder folder;
     LOOM_ASSERT_OK(tokenizer->save(folder.path()));
@@ -164,7 +246,6 @@ TEST(BpeFiles, SettingsThatLoomDoesNotHaveAreRefused) {
                          "the model is \"Unigram\", must be BPE or WordPiece"));
   EXPECT_TRUE(
       fails_with(changed("/model/byte_fallback", true), Code::unsupported, "\"byte_fallback\": true"));
-  EXPECT_TRUE(fails_with(changed("/model/ignore_merges", true), Code::unsupported, "\"ignore_merges\""));
   EXPECT_TRUE(fails_with(changed("/model/dropout", 0.1), Code::unsupported, "\"dropout\": 0.1"));
   LOOM_ASSERT_OK(changed("/model/dropout", 0.0));
   EXPECT_TRUE(
@@ -185,7 +266,8 @@ TEST(BpeFiles, SettingsThatLoomDoesNotHaveAreRefused) {
   EXPECT_EQ((*same)->hash(), open_fixture("gpt2.json")->hash());
   EXPECT_TRUE(
       fails_with(split(gpt2, "Removed"), Code::unsupported, "\"pre_tokenizer\" is {\"pretokenizers\""));
-  EXPECT_TRUE(fails_with(split("\\s+", "Isolated"), Code::unsupported, "a Split by GPT-2's or BLOOM's"));
+  EXPECT_TRUE(
+      fails_with(split("\\s+", "Isolated"), Code::unsupported, "a Split by the expression of GPT-2, BLOOM"));
   EXPECT_TRUE(fails_with(changed("/added_tokens/0/single_word", true), Code::unsupported, "single_word"));
 }
 

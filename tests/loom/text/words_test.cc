@@ -16,10 +16,10 @@
 namespace loom::text {
 namespace {
 
-std::vector<std::string> words_of(std::string_view text) {
+std::vector<std::string> words_of(std::string_view text, WordRule rule = WordRule::gpt2) {
   std::vector<std::string> words;
   for (size_t at = 0; at < text.size();) {
-    const size_t end = word_end(text, at);
+    const size_t end = word_end(text, at, rule);
     words.emplace_back(text.substr(at, end - at));
     at = end;
   }
@@ -45,6 +45,22 @@ TEST(Words, AreCutAsGpt2Does) {
   EXPECT_EQ(words_of("\xff\xfe"
                      "a"),
             (Words{"\xff\xfe", "a"}));
+}
+
+TEST(Words, AreCutAsLlama3Does) {
+  const auto words = [](std::string_view text) { return words_of(text, WordRule::llama3); };
+  EXPECT_EQ(words("Hello world"), (Words{"Hello", " world"}));
+  EXPECT_EQ(words("it's WE'LL I'd"), (Words{"it", "'s", " WE", "'LL", " I", "'d"}));
+  EXPECT_EQ(words("it'\u017f 'reX 'x"), (Words{"it", "'\u017f", " '", "reX", " '", "x"}));
+  EXPECT_EQ(words("'rex'x"), (Words{"'re", "x", "'x"}));
+  EXPECT_EQ(words("1234567 12"), (Words{"123", "456", "7", " ", "12"}));
+  EXPECT_EQ(words("(a) $b\tc"), (Words{"(a", ")", " $", "b", "\tc"}));
+  EXPECT_EQ(words("a!\r\n\n  b"), (Words{"a", "!\r\n\n", " ", " b"}));
+  EXPECT_EQ(words("a \n\t\n  b"), (Words{"a", " \n\t\n", " ", " b"}));
+  EXPECT_EQ(words("a\nb"), (Words{"a", "\n", "b"}));
+  EXPECT_EQ(words("a  "), (Words{"a", "  "}));
+  EXPECT_EQ(words(" "), (Words{" "}));
+  EXPECT_EQ(words_of("1234 a", WordRule::qwen2), (Words{"1", "2", "3", "4", " a"}));
 }
 
 TEST(Words, EveryCharacterHasItsClass) {
@@ -99,23 +115,24 @@ std::string with_lines(const std::string& text, const std::string& between) {
 /// As texts come: lines, those of DOS, a blank line between paragraphs, spaces at the ends of lines
 /// (WikiText).
 TEST(Words, ATextCutSafelyHasTheSameWords) {
-  for (const char* between : {"\n", "\r\n", "\n\n", " \n "}) {
-    const std::string corpus = with_lines(testing::get_file(testing::fixture("corpus.txt")), between);
-    const Words whole = words_of(corpus);
-    for (const size_t part_bytes : {1, 10, 1000, 7777}) {
-      Words parts;
-      size_t count = 0;
-      for (size_t at = 0; at < corpus.size(); ++count) {
-        const size_t end = safe_cut(corpus, at + part_bytes);
-        ASSERT_GT(end, at);
-        const Words part = words_of(std::string_view(corpus).substr(at, end - at));
-        parts.insert(parts.end(), part.begin(), part.end());
-        at = end;
+  for (const WordRule rule : {WordRule::gpt2, WordRule::llama3, WordRule::qwen2})
+    for (const char* between : {"\n", "\r\n", "\n\n", " \n "}) {
+      const std::string corpus = with_lines(testing::get_file(testing::fixture("corpus.txt")), between);
+      const Words whole = words_of(corpus, rule);
+      for (const size_t part_bytes : {1, 10, 1000, 7777}) {
+        Words parts;
+        size_t count = 0;
+        for (size_t at = 0; at < corpus.size(); ++count) {
+          const size_t end = safe_cut(corpus, at + part_bytes, rule);
+          ASSERT_GT(end, at);
+          const Words part = words_of(std::string_view(corpus).substr(at, end - at), rule);
+          parts.insert(parts.end(), part.begin(), part.end());
+          at = end;
+        }
+        EXPECT_EQ(parts, whole);
+        EXPECT_GT(count, 4u);
       }
-      EXPECT_EQ(parts, whole);
-      EXPECT_GT(count, 4u);
     }
-  }
 }
 
 TEST(Words, SafeCutsAreBesideLineFeeds) {
@@ -131,6 +148,18 @@ TEST(Words, SafeCutsAreBesideLineFeeds) {
   EXPECT_EQ(safe_cut("ab\n", 0), 3u);
   EXPECT_EQ(safe_cut("", 0), 0u);
   EXPECT_EQ(safe_cut("ab", 100), 2u);
+}
+
+TEST(Words, SafeCutsOfLlama3AreAfterLines) {
+  const auto cut = [](std::string_view text, size_t at) { return safe_cut(text, at, WordRule::llama3); };
+  EXPECT_EQ(cut("ab\ncd", 0), 3u);
+  EXPECT_EQ(cut("ab\ncd", 3), 3u);
+  EXPECT_EQ(cut("ab\ncd", 4), 5u);
+  EXPECT_EQ(cut("ab!\n \r\n\t cd", 0), 7u);
+  EXPECT_EQ(cut("ab\rcd", 0), 5u);
+  EXPECT_EQ(cut("\n", 0), 1u);
+  EXPECT_EQ(cut("", 0), 0u);
+  EXPECT_EQ(safe_cut("ab.\n.", 0, WordRule::bloom), 5u);
 }
 
 TEST(Words, SpaceAtTheEnds) {
