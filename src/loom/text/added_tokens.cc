@@ -30,4 +30,11 @@ std::optional<AddedTokens::Match> AddedTokens::find(std::string_view text, size_
   return std::nullopt;
 }
 
+bool AddedTokens::begins_at(std::string_view text, size_t at) const {
+  if (at == text.size()) return false;
+  const std::vector<AddedToken>& list = starting_[static_cast<unsigned char>(text[at])];
+  return std::any_of(list.begin(), list.end(),
+                     [&](const AddedToken& token) { return text.substr(at).starts_with(token.content); });
+}
+
 }  // namespace loom::text

@@ -41,6 +41,8 @@ class AddedTokens {
   };
   /// The first match at or after `from`.
   std::optional<Match> find(std::string_view text, size_t from) const;
+  /// Whether one is spelled out at `at`, which must not be behind the end.
+  bool begins_at(std::string_view text, size_t at) const;
 
  private:
   bool none_ = true;

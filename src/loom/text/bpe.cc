@@ -6,6 +6,7 @@
 
 #include "text/byte_alphabet.h"
 #include "text/normalize.h"
+#include "text/utf8.h"
 
 namespace loom::text {
 namespace {
@@ -294,6 +295,16 @@ bool BpeTokenizer::may_be_cut() const {
   };
   return !model_.add_prefix_space && model_.words != WordRule::bloom &&
          std::none_of(model_.added.begin(), model_.added.end(), reaches_over_lines);
+}
+
+size_t BpeTokenizer::safe_cut(std::string_view text, size_t at) const {
+  for (;; ++at) {
+    at = text::safe_cut(text, at, model_.words);
+    if (at == text.size() || model_.words != WordRule::gpt2) return at;
+    // White space in front of an added token ends its text, and all of it is one word.
+    const size_t behind = at + utf8_at(text, at).bytes;
+    if (!before_.begins_at(text, behind) && !after_.begins_at(text, behind)) return at;
+  }
 }
 
 std::string BpeTokenizer::description() const {

@@ -57,9 +57,7 @@ class BpeTokenizer final : public Tokenizer {
     return Tokenizer::has(token) && !model_.vocabulary[static_cast<size_t>(token)].empty();
   }
   bool may_be_cut() const override;
-  size_t safe_cut(std::string_view text, size_t at) const override {
-    return text::safe_cut(text, at, model_.words);
-  }
+  size_t safe_cut(std::string_view text, size_t at) const override;
   /// The added token of that role, or else "<|endoftext|>", else "</s>".
   std::optional<Token> end_of_text() const override { return end_of_text_; }
   /// The added tokens of these roles, or else "<s>", "</s>", "<mask>" and "<pad>", as RoBERTa has them.

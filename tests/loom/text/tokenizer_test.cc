@@ -163,6 +163,13 @@ TEST(Bpe, ATextThatIsCutSafelyHasTheTokensOfTheWhole) {
   }
 }
 
+/// Both line feeds are one token: the added token ends the text that is cut into words.
+TEST(Bpe, WhiteSpaceInFrontOfAnAddedTokenIsNotCut) {
+  const auto tokenizer = open_fixture("gpt2.json");
+  EXPECT_EQ(tokenizer->safe_cut("a.\n\nb", 0), 3u);
+  EXPECT_EQ(tokenizer->safe_cut("a.\n\n<|endoftext|>\nb", 0), 17u);
+}
+
 TEST(Bpe, AnyBytesComeBack) {
   std::mt19937 random(11);
   for (const char* name : {"gpt2.json", "bloom.json", "llama3.json"}) {
