@@ -4,6 +4,7 @@
 #include "format/json_file.h"
 #include "text/bpe.h"
 #include "text/byte_tokenizer.h"
+#include "text/sentencepiece_bpe.h"
 #include "text/tokenizer_json.h"
 #include "text/wordpiece.h"
 
@@ -34,9 +35,10 @@ bool is_bytes(const BpeModel& model) {
 Opened open_json(const std::string& path) {
   const Result<format::SortedJson> json = format::read_sorted_json(path);
   if (!json.ok()) return json.status();
-  const bool pieces = json->is_object() && json->contains("model") && (*json)["model"].is_object() &&
-                      (*json)["model"].contains("type") && (*json)["model"]["type"] == "WordPiece";
-  if (pieces) return widen(WordPieceTokenizer::from_tokenizer_json(path));
+  const format::SortedJson model = json->is_object() ? json->value("model", format::SortedJson()) : *json;
+  if (is_type(model, "WordPiece")) return widen(WordPieceTokenizer::from_tokenizer_json(path));
+  if (model.is_object() && model.value("byte_fallback", format::SortedJson()) == true)
+    return widen(SentencePieceBpe::from_tokenizer_json(path));
   Result<std::shared_ptr<const BpeTokenizer>> pairs = BpeTokenizer::from_tokenizer_json(path);
   if (pairs.ok() && is_bytes((*pairs)->model())) return open_tokenizer("bytes");
   return widen(std::move(pairs));

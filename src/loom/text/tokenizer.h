@@ -83,10 +83,10 @@ class Tokenizer {
   }
 };
 
-/// `path` is "bytes" for the built-in one, a tokenizer.json, or a folder with tokenizer.json (byte-level BPE
-/// or WordPiece), or with vocab.json and merges.txt, or vocab.txt, or loom-tokenizer.json (which the built-in
-/// one saves). What lies beside them counts, too (text/files_beside.h). Errors: not_found, invalid_data,
-/// invalid_argument (files that contradict each other), unsupported.
+/// `path` is "bytes" for the built-in one, a tokenizer.json, or a folder with tokenizer.json (byte-level BPE,
+/// SentencePiece BPE or WordPiece), or with vocab.json and merges.txt, or vocab.txt, or loom-tokenizer.json
+/// (which the built-in one saves). What lies beside them counts, too (text/files_beside.h). Errors:
+/// not_found, invalid_data, invalid_argument (files that contradict each other), unsupported.
 Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path);
 
 }  // namespace loom::text
