@@ -170,6 +170,38 @@ TEST_F(FilesBesideTest, AVocabularyOfAGptNeoXIsNormalizedAndHasItsPadding) {
   EXPECT_NE(tokenizer()->encode("e\u0301"), tokenizer()->encode("\u00e9"));
 }
 
+/// Each digit is a word.
+TEST_F(FilesBesideTest, AVocabularyOfAQwen2IsCutByItsWords) {
+  put_bpe({"<|endoftext|>", "12"}, "1 2\n");
+  EXPECT_EQ(tokenizer()->encode("12"), Tokens{258});
+  put("config.json", {{"model_type", "qwen2"}});
+  EXPECT_EQ(tokenizer()->encode("12"), (Tokens{'1', '2'}));
+  EXPECT_EQ(tokenizer()->encode("e\u0301"), tokenizer()->encode("\u00e9"));
+  put("config.json", Json::object());
+  put("tokenizer_config.json", {{"tokenizer_class", "Qwen2TokenizerFast"}});
+  EXPECT_EQ(tokenizer()->encode("12"), (Tokens{'1', '2'}));
+  EXPECT_EQ(tokenizer()->end_of_text(), 257);
+}
+
+TEST_F(FilesBesideTest, AVocabularyOfALlamaDoesNotSayHowItCutsTexts) {
+  put_bpe({"<s>"});
+  for (const char* family : {"llama", "mistral"}) {
+    put("config.json", {{"model_type", family}});
+    EXPECT_TRUE(fails_with(opened(), Code::unsupported, "the tokenizer is a LlamaTokenizer")) << family;
+  }
+}
+
+TEST_F(FilesBesideTest, ATokenizerJsonOfLlama3HasTheRolesOfTheFileBesideIt) {
+  put_json("llama3.json", {});
+  for (const char* name : {"PreTrainedTokenizerFast", "TokenizersBackend", "LlamaTokenizerFast"}) {
+    put("tokenizer_config.json",
+        {{"tokenizer_class", name}, {"bos_token", "<|begin_of_text|>"}, {"eos_token", "<|end_of_text|>"}});
+    EXPECT_EQ(tokenizer()->begin_of_text(), tokenizer()->encode("<|begin_of_text|>")[0]);
+    EXPECT_EQ(tokenizer()->end_of_text(), tokenizer()->encode("<|end_of_text|>")[0]);
+    EXPECT_EQ(tokenizer()->sequence_template().before, Tokens{*tokenizer()->begin_of_text()});
+  }
+}
+
 /// GPT-2's words would be others than BLOOM's.
 TEST_F(FilesBesideTest, AVocabularyOfABloomDoesNotSayHowItCutsTexts) {
   put_bpe({"<s>"});

@@ -100,6 +100,23 @@ TEST_F(TokenizeFiles, TheSameForAnyThreadsAndParts) {
   EXPECT_EQ((*tokenizer)->encode(train), expected);
 }
 
+/// Neither do parts get a space in front, nor are words cut that reach over lines.
+TEST_F(TokenizeFiles, PartsHaveTheTokensOfTheWholeForLlamasKinds) {
+  const std::string corpus = get_file(fixture("corpus.txt"));
+  for (const char* name : {"llama3.json", "qwen2.json", "mistral.json"}) {
+    const auto tokenizer = open_tokenizer(fixture(name));
+    LOOM_ASSERT_OK(tokenizer);
+    ASSERT_TRUE((*tokenizer)->may_be_cut()) << name;
+    TokenizeOptions options;
+    options.validation_fraction = 0;
+    options.part_bytes = 100;
+    LOOM_ASSERT_OK(tokenize_files({text_file("a", corpus)}, tokens_, **tokenizer, options));
+    std::vector<Token> expected = (*tokenizer)->encode(corpus);
+    if ((*tokenizer)->end_of_text()) expected.push_back(*(*tokenizer)->end_of_text());
+    EXPECT_EQ(all_tokens(**TokenDataset::open(tokens_, Split::train)), expected) << name;
+  }
+}
+
 // With a space in front of every text, or tokens that take white space, a text cannot be cut; it is then one
 // part.
 TEST_F(TokenizeFiles, TokenizersThatLookOverLinesGetWholeTexts) {
