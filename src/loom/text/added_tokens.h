@@ -41,12 +41,19 @@ class AddedTokens {
   };
   /// The first match at or after `from`.
   std::optional<Match> find(std::string_view text, size_t from) const;
-  /// Whether one is spelled out at `at`, which must not be behind the end.
+  /// Whether one is spelled out at `at`, which may be the end.
   bool begins_at(std::string_view text, size_t at) const;
 
  private:
+  struct Starting {
+    std::string same;                // with which all of them begin: many have "<|"
+    std::vector<AddedToken> tokens;  // the longest first
+  };
+  /// The token that is spelled out at `at`, which must be inside the text.
+  const AddedToken* token_at(std::string_view text, size_t at) const;
+
   bool none_ = true;
-  std::array<std::vector<AddedToken>, 256> starting_;  // by the first byte, the longest first
+  std::array<Starting, 256> starting_;  // by the first byte
 };
 
 }  // namespace loom::text

@@ -190,14 +190,14 @@ Status read_pairs(const SortedJson& json, const SortedJson& bpe, const FilesBesi
   Result<std::optional<SequenceTemplate>> around = template_of(json.value("post_processor", SortedJson()));
   LOOM_TRY(around.status());
   model.around = around.take();
-  const SortedJson vocabulary = bpe.value("vocab", SortedJson());
+  const SortedJson& vocabulary = part_of(bpe, "vocab");
   const SortedJson listed = json.value("added_tokens", SortedJson::array());
   const size_t most = 2 * (vocabulary.size() + listed.size());
   Result<std::vector<AddedToken>> added = added_tokens_of(listed, most);
   LOOM_TRY(added.status());
   LOOM_TRY(add_added(added.take(), beside, vocabulary, most, model));
   LOOM_TRY(read_vocabulary(vocabulary, most, unspell, model));
-  LOOM_TRY(read_merges(bpe.value("merges", SortedJson()), vocabulary, model));
+  LOOM_TRY(read_merges(part_of(bpe, "merges"), vocabulary, model));
   LOOM_TRY(check_whole_special_tokens(beside, model));
   return check_ends(beside, model);
 }

@@ -35,10 +35,9 @@ bool is_bytes(const BpeModel& model) {
 Opened open_json(const std::string& path) {
   const Result<format::SortedJson> json = format::read_sorted_json(path);
   if (!json.ok()) return json.status();
-  const format::SortedJson model = json->is_object() ? json->value("model", format::SortedJson()) : *json;
+  const format::SortedJson& model = part_of(*json, "model");
   if (is_type(model, "WordPiece")) return widen(WordPieceTokenizer::from_tokenizer_json(path));
-  if (model.is_object() && model.value("byte_fallback", format::SortedJson()) == true)
-    return widen(SentencePieceBpe::from_tokenizer_json(path));
+  if (part_of(model, "byte_fallback") == true) return widen(SentencePieceBpe::from_tokenizer_json(path));
   Result<std::shared_ptr<const BpeTokenizer>> pairs = BpeTokenizer::from_tokenizer_json(path);
   if (pairs.ok() && is_bytes((*pairs)->model())) return open_tokenizer("bytes");
   return widen(std::move(pairs));
@@ -67,6 +66,11 @@ Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path)
   if (is_file(vocabulary) && is_file(merges)) return widen(BpeTokenizer::from_vocabulary(vocabulary, merges));
   const std::string pieces = join_path(path, "vocab.txt");
   if (is_file(pieces)) return widen(WordPieceTokenizer::from_vocabulary(pieces));
+  if (is_file(join_path(path, "tokenizer.model")))
+    return fail(Code::not_found,
+                "{} has tokenizer.model, which Loom does not read, and must have tokenizer.json "
+                "(`AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)` writes it)",
+                path);
   return fail(
       Code::not_found,
       "{} has neither tokenizer.json, nor vocab.json and merges.txt, nor vocab.txt, nor loom-tokenizer.json",

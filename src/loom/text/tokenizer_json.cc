@@ -14,6 +14,13 @@ std::string quote(const SortedJson& json) {
   return text.size() > 60 ? text.substr(0, 60) + "…" : text;
 }
 
+const SortedJson& part_of(const SortedJson& json, const char* key) {
+  static const SortedJson none;
+  if (!json.is_object()) return none;
+  const auto found = json.find(key);
+  return found == json.end() ? none : *found;
+}
+
 std::function<std::optional<int64_t>(const std::string&)> numbers_in(const SortedJson& vocabulary) {
   return [&vocabulary](const std::string& spelling) -> std::optional<int64_t> {
     if (!vocabulary.is_object()) return std::nullopt;

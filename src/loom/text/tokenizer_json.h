@@ -16,6 +16,9 @@ inline constexpr char kEndOfTextSpelling[] = "<|endoftext|>";
 /// A part of a JSON file as text for a sentence.
 std::string quote(const format::SortedJson& json);
 
+/// The part of an object that has this key; null where there is none, or no object.
+const format::SortedJson& part_of(const format::SortedJson& json, const char* key);
+
 /// Whether a part of the file is an object of this "type". A "type" that is no text is none.
 inline bool is_type(const format::SortedJson& json, const char* type) {
   if (!json.is_object()) return false;

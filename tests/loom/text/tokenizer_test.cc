@@ -347,6 +347,8 @@ TEST(Tokenizers, AreOpenedByWhatIsThere) {
   const TemporaryFolder folder;
   EXPECT_TRUE(fails_with(open_tokenizer(folder.path()), Code::not_found, "neither tokenizer.json, nor"));
   EXPECT_TRUE(fails_with(open_tokenizer(folder / "x.json"), Code::not_found, "x.json"));
+  put_file(folder / "tokenizer.model", "");
+  EXPECT_TRUE(fails_with(open_tokenizer(folder.path()), Code::not_found, "must have tokenizer.json"));
   LOOM_ASSERT_OK(ByteTokenizer().save(folder.path()));
   const auto bytes = open_tokenizer(folder.path());
   LOOM_ASSERT_OK(bytes);
