@@ -85,7 +85,7 @@ TEST_F(LibrariesDeathTest, ACudnnWithoutAnEngine) {
   const auto planned = [] {
     (void)cuda::cudnn();
     const auto described = cuda::describe_dnn_device("{}");
-    const cuda::AttentionGraphShape shape{cuda::ElementType::bf16, 4, 16, 2, 64, true, false, false};
+    const cuda::AttentionGraphShape shape{cuda::ElementType::bf16, 4, 16, 2, 2, 64};
     return cuda::AttentionForward::create(shape, {.device = described->get()});
   };
   EXPECT_SAYS("FAKE_CUDNN_ENGINES", "0", planned(),

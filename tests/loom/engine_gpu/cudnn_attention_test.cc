@@ -56,7 +56,7 @@ class GpuCudnn : public OnFakeGpus {
 
 TEST_F(GpuCudnn, FamiliesItIsForHaveTheLossesOfCpus) {
   for (const model::Family family : {model::Family::gpt2, model::Family::gptj, model::Family::gpt_neox,
-                                     model::Family::bert, model::Family::roberta}) {
+                                     model::Family::llama, model::Family::bert, model::Family::roberta}) {
     SCOPED_TRACE(model::family_name(family));
     expect_losses(short_job(1, 1, 2, family));
   }

@@ -104,7 +104,7 @@ TEST_F(Exports, EveryFamilysModelComesBackFromStagesAndTensorRanks) {
   std::vector<std::string> names = {"gpt2-tied", "gpt2-untied"};
   for (const auto& entry : std::filesystem::directory_iterator(fixture("families")))
     names.push_back("families/" + entry.path().filename().string());
-  EXPECT_EQ(names.size(), 15u);
+  EXPECT_EQ(names.size(), 22u);
   for (const std::string& name : names) {
     SCOPED_TRACE(name);
     const Fixture given(name);
@@ -113,7 +113,8 @@ TEST_F(Exports, EveryFamilysModelComesBackFromStagesAndTensorRanks) {
     config.model.from = given.folder;
     config.data.folder = folder_ / (spec.task == model::Task::classification ? "examples" : "tokens");
     config.run.out = folder_ / fmt::format("out-{}", std::filesystem::path(name).filename().string());
-    config.parallel.tensor_degree = spec.heads % 2 == 0 ? 2 : spec.heads;
+    const model::AttentionGeometry attention = spec.attention();
+    config.parallel.tensor_degree = attention.divides(2) ? 2 : attention.key_value_heads;
     config.parallel.prescaled_batch = true;
     config.parallel.pipeline_degree = 2;
     run_on(static_cast<int>(2 * config.parallel.tensor_degree), config,
