@@ -3,6 +3,7 @@
 // and as measured, and on CPUs the time by kind of instruction. It has not run on a GPU.
 //
 //   loom_step --tokens 64 --batch 4 --threads 1 --precision fp32 --steps 5
+//   loom_step --family llama --layers 30 --width 576 --heads 9 --key-value-heads 3 --vocabulary 49152
 //   loom_step --gpu 0 --tokens 1024 --batch 64 --precision bf16 --steps 30 --kernels
 //
 // Steps are told in wall time and in the processor time of the whole process, which other work on the machine
@@ -21,6 +22,7 @@
 #include "device/cuda/device.h"
 #include "engine/attention_choice.h"
 #include "engine/engine.h"
+#include "model/families.h"
 #include "ops/operators.h"
 #include "train/breakdown.h"
 
@@ -30,6 +32,8 @@ using namespace loom;
 
 struct Options {
   int64_t tokens = 64, batch = 4, layers = 12, width = 768, heads = 12, vocabulary = 50257, context = 1024;
+  int64_t key_value_heads = 0;
+  std::string family = "gpt2";
   int threads = 1, steps = 5, microbatches = 1, gpu = -1;
   double dropout = 0;
   bool kernels = false;
@@ -64,12 +68,16 @@ double peak_gflops(int threads) {
 program::Job job_of(const Options& o) {
   program::Job job;
   model::ModelSpec& spec = job.spec;
+  const model::Family family = *model::family_from(o.family);
+  spec = *model::choices_of(family, model::usual_task(family));
+  spec.tied = true;
   spec.vocabulary = o.vocabulary;
   spec.context = std::max(o.context, o.tokens);
   spec.width = o.width;
   spec.layers = o.layers;
   spec.heads = o.heads;
-  spec.feed_forward = 4 * o.width;
+  spec.key_value_heads = o.key_value_heads;
+  model::complete(spec);
   spec.embedding_dropout = spec.residual_dropout = spec.attention_dropout = static_cast<float>(o.dropout);
   job.precision = o.precision == "bf16"   ? program::Precision::bf16
                   : o.precision == "fp16" ? program::Precision::fp16
@@ -206,6 +214,10 @@ int main(int argc, char** argv) {
   app.add_option("--layers", o.layers, "blocks (12)")->check(CLI::PositiveNumber);
   app.add_option("--width", o.width, "of the model (768)")->check(CLI::PositiveNumber);
   app.add_option("--heads", o.heads, "(12)")->check(CLI::PositiveNumber);
+  app.add_option("--key-value-heads", o.key_value_heads, "of llama and its like (as many as heads)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--family", o.family, "gpt2, llama, mistral or qwen2 (gpt2)")
+      ->check(CLI::IsMember({"gpt2", "llama", "mistral", "qwen2"}));
   app.add_option("--vocabulary", o.vocabulary, "(50257)")->check(CLI::PositiveNumber);
   app.add_option("--dropout", o.dropout, "(0)")->check(CLI::Range(0.0, 0.99));
   app.add_option("--threads", o.threads, "(1)")->check(CLI::PositiveNumber);

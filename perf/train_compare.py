@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Loom's training steps beside PyTorch's, and llm.c's, in alternation, in one run: GPT-2 124M, a table with medians and ratios.
+"""Loom's training steps beside PyTorch's, and llm.c's, in alternation, in one run: a table with medians and ratios.
 
-  perf/train_compare.py                                     B=4, T=64, fp32, one thread, three rounds
+  perf/train_compare.py                                     GPT-2 124M, B=4, T=64, fp32, one thread, three rounds
+  perf/train_compare.py --model llama                       a Llama with the sizes of SmolLM 135M
   perf/train_compare.py --tokens 64,512 --precision fp32,bf16 --rounds 5
   perf/train_compare.py --python ~/venv/bin/python          the interpreter that has torch and transformers
   perf/train_compare.py --llmc ~/llm.c                      llm.c's steps, too: the folder of its clone (fp32 alone)
@@ -32,16 +33,23 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SYSTEMS = ("loom", "eager", "compiled", "llmc")
+LOOM_SIZES = {"gpt2": [], "llama": ["--family", "llama", "--vocabulary", "49152", "--width", "576", "--layers", "30", "--heads", "9",
+                                    "--key-value-heads", "3"]}
 
 # What runs in the other interpreter: prints a line of JSON a step.
 TORCH_STEPS = r"""
 import json, sys, time, torch
-from transformers import GPT2Config, GPT2LMHeadModel
+import transformers as hf
 options = json.loads(sys.argv[1])
 torch.set_num_threads(options["threads"])
 torch.manual_seed(1)
 batch, tokens = options["batch"], options["tokens"]
-model = GPT2LMHeadModel(GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, n_positions=max(1024, tokens)))
+if options["model"] == "llama":
+    model = hf.LlamaForCausalLM(hf.LlamaConfig(vocab_size=49152, hidden_size=576, num_hidden_layers=30, num_attention_heads=9,
+                                               num_key_value_heads=3, intermediate_size=1536, max_position_embeddings=max(2048, tokens),
+                                               tie_word_embeddings=True))
+else:
+    model = hf.GPT2LMHeadModel(hf.GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, n_positions=max(1024, tokens)))
 model.train()
 if options["precision"] == "bf16 pure":
     model = model.to(torch.bfloat16)
@@ -53,7 +61,7 @@ def loss_of(x, y):
     return torch.nn.functional.cross_entropy(logits.float().view(-1, logits.size(-1)), y.view(-1))
 
 forward = torch.compile(loss_of) if options["compiled"] else loss_of
-x, y = (torch.randint(0, 50257, (batch, tokens)) for _ in range(2))
+x, y = (torch.randint(0, model.config.vocab_size, (batch, tokens)) for _ in range(2))
 for _ in range(options["steps"]):
     wall, processor = time.perf_counter(), time.process_time()
     loss = forward(x, y)
@@ -71,6 +79,7 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--build", type=pathlib.Path, default=ROOT / "build", help="build folder (build)")
     add("--loom-step", type=pathlib.Path, help="another bin/loom_step than the build folder's")
+    add("--model", choices=("gpt2", "llama"), default="gpt2", help="GPT-2 124M, or a Llama of 135M (gpt2)")
     add("--tokens", default="64", help="tokens of a sequence, with commas (64)")
     add("--batch", type=int, default=4, help="sequences of a step (4)")
     add("--precision", default="fp32", help="fp32, bf16, with commas (fp32)")
@@ -124,7 +133,7 @@ def loom_steps(options: argparse.Namespace, tokens: int, precision: str) -> tupl
     """Steps, and what the launch says of all of them."""
     program = options.loom_step or options.build / "bin" / "loom_step"
     lines = lines_of([str(program), "--tokens", str(tokens), "--batch", str(options.batch), "--threads", str(options.threads),
-                      "--precision", precision, "--steps", str(options.steps)], options.threads)
+                      "--precision", precision, "--steps", str(options.steps), *LOOM_SIZES[options.model]], options.threads)
     if lines is None:
         return None
     *steps, summary = (json.loads(line) for line in lines)
@@ -132,7 +141,7 @@ def loom_steps(options: argparse.Namespace, tokens: int, precision: str) -> tupl
 
 
 def torch_steps(options: argparse.Namespace, tokens: int, precision: str, compiled: bool) -> list[dict] | None:
-    asked = {"tokens": tokens, "batch": options.batch, "threads": options.threads, "precision": precision,
+    asked = {"model": options.model, "tokens": tokens, "batch": options.batch, "threads": options.threads, "precision": precision,
              "steps": options.steps, "compiled": compiled}
     lines = lines_of([options.python, "-c", TORCH_STEPS, json.dumps(asked)], options.threads)
     return None if lines is None else [json.loads(line) for line in lines if line.startswith("{")]
@@ -179,7 +188,7 @@ def launches_of(options: argparse.Namespace, tokens: int, precision: str, has_to
         for kind in kinds:
             name = f"PyTorch, {'compiled' if compiled else 'eager'}" + kind.removeprefix(precision).replace(" ", ", ")
             launches[name] = lambda kind=kind, compiled=compiled: torch_steps(options, tokens, kind, compiled)
-    if options.llmc_step is not None and precision == "fp32":
+    if options.llmc_step is not None and precision == "fp32" and options.model == "gpt2":
         launches["llm.c"] = lambda: llmc_steps(options, tokens)
     return launches
 

@@ -49,6 +49,7 @@ program::Job job_of(const GradientOptions& o, model::Family family, model::Task 
   job.spec.layers = o.layers;
   job.spec.heads = 2;
   job.spec.window = o.tokens / 2;
+  if (job.spec.gated) job.spec.key_value_heads = 1;
   if (task == model::Task::classification) job.spec.labels = 3;
   if (task != model::Task::causal) job.spec.padding = 1;
   model::complete(job.spec);

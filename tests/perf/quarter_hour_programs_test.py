@@ -90,7 +90,7 @@ class OnTheTestsDriver(without_programs.InFolder):
 
     def see_loom(self, lines, page):
         families = lines["losses_fp32"]["values"]["rows"]
-        self.assertEqual([row["family"] for row in families], ["gpt2", "bert"])
+        self.assertEqual([row["family"] for row in families], ["gpt2", "llama", "bert"])
         for row in families:
             self.assertGreater(row["first loss"], 1)
             self.assertLess(row["largest difference"], 1e-4)
@@ -110,8 +110,10 @@ class OnTheTestsDriver(without_programs.InFolder):
         self.assertEqual({row["instruction"] for row in kernels}, {"forward", "loss", "backward", "squares", "step"})
         self.assertIn("| products |", page)
         gradients = lines["gradients"]["values"]["rows"]
-        self.assertEqual([(row["family"], row["device"]) for row in gradients], [("gpt2", "GPU")])
-        self.assertLess(gradients[0]["worst relative error"], 1e-3)
+        tasks = [(row["family"], row["task"], row["device"]) for row in gradients]
+        self.assertEqual(tasks, [("gpt2", "causal", "GPU"), ("llama", "causal", "GPU"), ("llama", "classification", "GPU")])
+        for row in gradients:
+            self.assertLess(row["worst relative error"], 1e-3)
         ceilings = {row["what"]: row for row in lines["ceilings_124M"]["values"]["rows"]}
         self.assertGreater(ceilings["all products of a step"]["ms"], 0)
         self.assertGreater(ceilings["all attention of a step"]["ms"], 0)
