@@ -41,9 +41,9 @@ struct Array {
 void expect_between(const Array& result, uint64_t least, uint64_t greatest, const Ends& ends,
                     const char* call) {
   for (size_t i = 0; i < result.count(); ++i)
-    ASSERT_TRUE(least <= result[i] && result[i] <= greatest)
-        << call << " of " << result.count() << " of type " << ends.type << ": element " << i << " is "
-        << std::hex << result[i] << ", not between " << least << " and " << greatest;
+    if (result[i] < least || result[i] > greatest)
+      FAIL() << call << " of " << result.count() << " of type " << ends.type << ": element " << i << " is "
+             << std::hex << result[i] << ", not between " << least << " and " << greatest;
 }
 
 /// Every rank gives `mine`, its own value; averages must lie between `least` and `greatest`.
