@@ -24,7 +24,14 @@ float ModelSpec::attention_scale() const {
 }
 
 int64_t ModelSpec::window_of(int64_t layer) const {
-  return layer < static_cast<int64_t>(local.size()) && local[static_cast<size_t>(layer)] ? window : 0;
+  const bool known = layer >= 0 && layer < static_cast<int64_t>(local.size());
+  return known && local[static_cast<size_t>(layer)] ? window : 0;
+}
+
+double ModelSpec::keys_seen(int64_t layer, int64_t tokens) const {
+  if (!causal) return static_cast<double>(tokens);
+  const double all = static_cast<double>(tokens), window = static_cast<double>(window_of(layer));
+  return window > 0 && window < all ? window - window * window / (2 * all) : all / 2;
 }
 
 Status ModelSpec::check() const {
@@ -52,6 +59,12 @@ Status ModelSpec::check() const {
         "the model has {:.1e} parameters, must have {:.0e} at most: model.layers is {}, model.width {}, "
         "model.feed_forward {}, model.vocabulary {}",
         parameters, kMostParameters, layers, width, feed_forward, vocabulary);
+  if (rotary() && attention().head_size % 2 != 0)
+    return fail(
+        Code::invalid_argument,
+        "heads have {} elements, model.width {} over model.heads {}; must be even, since positions turn "
+        "pairs of them",
+        attention().head_size, width, heads);
   if (rotary() && (rotary_dims < 2 || rotary_dims > attention().head_size || rotary_dims % 2 != 0))
     return fail(Code::invalid_argument,
                 "model.rotary_dims is {}, must be even, at least 2 and at most the size of a head, {}",
@@ -101,8 +114,9 @@ double ModelSpec::head_weights() const {
 double ModelSpec::flops_per_token(int64_t tokens, int64_t targets) const {
   const double read = static_cast<double>(objective().rows_of_sequence(tokens, targets));
   const double head = head_weights() * read / static_cast<double>(tokens);
-  const double across = static_cast<double>(attention().width());
-  const double square = (causal ? 6.0 : 12.0) * layers * across * tokens;
+  double seen = 0;
+  for (int64_t layer = 0; layer < layers; ++layer) seen += keys_seen(layer, tokens);
+  const double square = 12.0 * static_cast<double>(attention().width()) * seen;
   return 6.0 * (layers * block_weights() + head) + square;
 }
 

@@ -112,6 +112,9 @@ struct ModelSpec {
   }
   /// Tokens that one sees in this layer; 0: all.
   int64_t window_of(int64_t layer) const;
+  /// Keys that a query of this layer sees on average, in sequences of `tokens`: half of them where it sees
+  /// only those before it.
+  double keys_seen(int64_t layer, int64_t tokens) const;
   /// Of the task.
   const Objective& objective() const;
   /// Logits of a row of the head.
@@ -122,8 +125,8 @@ struct ModelSpec {
 
   /// Floating-point operations of matrix products for one token at sequences of `tokens`, forward and
   /// backward: 6 for every weight of a matrix, and those of attention (2 products forward, 4 backward).
-  /// Causal attention counts half of its square, other attention all of it. The head counts for `targets` of
-  /// a sequence; 0: all its tokens (Objective::rows_of_sequence).
+  /// Causal attention counts half of its square, other attention all of it, a window what is in it. The head
+  /// counts for `targets` of a sequence; 0: all its tokens (Objective::rows_of_sequence).
   double flops_per_token(int64_t tokens, int64_t targets = 0) const;
   /// Weights of a block's matrices, which a row is multiplied with.
   double block_weights() const;

@@ -29,6 +29,7 @@ class StepCosts {
   StepCosts(const Job& job, const Device& device, int unit, Op op)
       : job_(job),
         device_(device),
+        layer_(unit - 1),
         block_(unit > 0 && unit <= job.spec.layers),
         op_(op),
         element_(static_cast<double>(job.element_bytes())) {}
@@ -123,18 +124,19 @@ class StepCosts {
   void pass(KernelKind kind, double bytes) { costs_.push_back({kind, 0, bytes}); }
 
   void attend(KernelKind kind, double rows, double across, double passes, double score_passes) {
-    const double all_pairs = 4 * rows * static_cast<double>(job_.tokens) * across;
+    const double of_key = passes * 4 * rows * across;
     if (device_.attention == AttentionKind::fused) {
-      costs_.push_back({kind, passes * all_pairs / (job_.spec.causal ? 2 : 1)});
+      costs_.push_back({kind, of_key * job_.spec.keys_seen(layer_, job_.tokens)});
       return;
     }
-    costs_.push_back({KernelKind::batched, passes * all_pairs});
+    costs_.push_back({KernelKind::batched, of_key * static_cast<double>(job_.tokens)});
     const double heads = static_cast<double>(job_.share().attention.query_heads);
     pass(KernelKind::scores, score_passes * element_ * rows * static_cast<double>(job_.tokens) * heads);
   }
 
   const Job& job_;
   const Device& device_;
+  const int64_t layer_;
   const bool block_;
   const Op op_;
   const double element_;

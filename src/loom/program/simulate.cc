@@ -214,10 +214,12 @@ class Simulation {
     stage.now += duration;
   }
 
-  /// Blocks are alike, so that few times are computed.
+  /// Blocks are alike, with a window and without, so that few times are computed.
   const ComputeTime& computing(const Instruction& i) {
+    constexpr int kAlike = -1, kWithWindow = -2;
     const bool alike = machine_.unit_us.empty() && i.unit > 0 && i.unit <= job_.spec.layers;
-    const auto [found, is_new] = computing_.try_emplace({i.op, alike ? 1 : i.unit, i.first});
+    const int kind = job_.spec.window_of(i.unit - 1) > 0 ? kWithWindow : kAlike;
+    const auto [found, is_new] = computing_.try_emplace({i.op, alike ? kind : i.unit, i.first});
     if (is_new) found->second = compute_time(job_, machine_, i.unit, i.op, {std::max(i.first, 0), i.last});
     return found->second;
   }

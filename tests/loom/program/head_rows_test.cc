@@ -173,6 +173,28 @@ TEST(BlockFlops, AreThoseOfTheModelCausalOrNot) {
   }
 }
 
+/// The same in the plan and in what the model asks for.
+TEST(BlockFlops, AWindowCountsWhatIsInIt) {
+  Machine machine;
+  machine.flops = 1e6;
+  Job job = masked_job(), all;
+  job.spec.causal = true;
+  job.spec.task = model::Task::causal;
+  job.spec.head_transform = false;
+  job.targets = 0;
+  all = job;
+  job.spec.window = kTokens / 4;
+  job.spec.local.assign(kLayers, true);
+  const double less = all.flops_per_token() - job.flops_per_token();
+  const double seen = kTokens / 2.0 - (kTokens / 4.0 - kTokens / 32.0);
+  EXPECT_DOUBLE_EQ(less, 12.0 * kLayers * kWidth * seen);
+  double us = 0, of_all = 0;
+  for (int unit = 1; unit <= kLayers; ++unit)
+    for (const Op op : {Op::forward, Op::backward})
+      us += compute_us(job, machine, unit, op), of_all += compute_us(all, machine, unit, op);
+  EXPECT_NEAR(of_all - us, less * kBatch * kTokens, 1e-6 * of_all);
+}
+
 TEST(BlockFlops, StepsOfTensorRanksShareAsTheirProductsDo) {
   Machine machine;
   machine.flops = 1e6;
