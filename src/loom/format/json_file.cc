@@ -1,6 +1,8 @@
 #include "format/json_file.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -152,6 +154,14 @@ Status no_such_key(const Json& object, const std::string& key, const char* type)
 Result<Json> parse_json(std::string_view text) { return parse<Json>(text); }
 Result<Json> read_json(const std::string& path) { return read<Json>(path); }
 Result<SortedJson> read_sorted_json(const std::string& path) { return read<SortedJson>(path); }
+
+double shortest(float value) {
+  std::array<char, 32> digits{};
+  const char* const end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+  double number = 0;
+  std::from_chars(digits.data(), end, number);
+  return number;
+}
 
 Status write_json(const std::string& path, const Json& json) {
   std::string text;

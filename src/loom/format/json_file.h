@@ -33,6 +33,10 @@ Status write_json(const std::string& path, const Json& json);
 Result<Json> read_config(const std::string& folder);
 Status write_config(const std::string& folder, const Json& config);
 
+/// The number that is written with the fewest digits of those that are this float: 1e-6, and not
+/// 9.999999974752427e-07.
+double shortest(float value);
+
 /// The value of `key`, which must be there; null counts as not there. Errors (invalid_data): no object, no
 /// such key (with the one most like it), another type, or a number that T cannot hold.
 /// T is bool, int, int64_t, uint64_t, float, double, std::string, std::vector<int64_t> or

@@ -226,9 +226,9 @@ Json config_of(const ModelSpec& spec) {
                  {names.width, spec.width},
                  {names.layers, spec.layers},
                  {names.heads, spec.heads},
-                 {names.epsilon, spec.epsilon},
-                 {names.attention_dropout, spec.attention_dropout},
-                 {"initializer_range", spec.initial_deviation},
+                 {names.epsilon, format::shortest(spec.epsilon)},
+                 {names.attention_dropout, format::shortest(spec.attention_dropout)},
+                 {"initializer_range", format::shortest(spec.initial_deviation)},
                  {"tie_word_embeddings", spec.tied},
                  {"bos_token_id", nullptr},  // the tokenizer knows; the family's may not be in the vocabulary
                  {"eos_token_id", nullptr},
@@ -237,8 +237,10 @@ Json config_of(const ModelSpec& spec) {
                  {"torch_dtype", "float32"}};
   if (names.feed_forward != nullptr) config[names.feed_forward] = spec.feed_forward;
   if (names.activation != nullptr) config[names.activation] = activation_name(spec.activation);
-  if (names.embedding_dropout != nullptr) config[names.embedding_dropout] = spec.embedding_dropout;
-  if (names.residual_dropout != nullptr) config[names.residual_dropout] = spec.residual_dropout;
+  if (names.embedding_dropout != nullptr)
+    config[names.embedding_dropout] = format::shortest(spec.embedding_dropout);
+  if (names.residual_dropout != nullptr)
+    config[names.residual_dropout] = format::shortest(spec.residual_dropout);
   if (spec.padding >= 0) config["pad_token_id"] = spec.padding;
   if (spec.objective().predicts_classes) {
     config["problem_type"] = spec.objective().problem_type;

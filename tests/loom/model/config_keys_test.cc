@@ -187,6 +187,12 @@ TEST(ConfigKeys, TheOlderKeysOfRotaryPositionsAreTheSameModel) {
   }
 }
 
+TEST(ConfigKeys, NumbersAreWrittenAsTheyWereRead) {
+  Json config = config_of("families/llama");
+  config["rms_norm_eps"] = 1e-6;
+  EXPECT_EQ(written(*model::spec_from_config(config))["rms_norm_eps"].dump(), "1e-06");
+}
+
 TEST(ConfigKeys, NullIsNotLeftOut) {
   EXPECT_EQ(with("families/mistral", "sliding_window", nullptr)->window, 0);
   EXPECT_TRUE(with("families/mistral", "sliding_window", nullptr)->local.empty());

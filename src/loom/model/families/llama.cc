@@ -79,11 +79,11 @@ Status read_rope(const Json& given, const char* name, ModelSpec& spec) {
 Json rope_of(const ModelSpec& spec) {
   const ops::RotaryScaling& scaling = spec.rotary_scaling;
   if (scaling == ops::RotaryScaling()) return {{"rope_type", "default"}};
-  if (scaling.context == 0) return {{"rope_type", "linear"}, {"factor", scaling.factor}};
+  if (scaling.context == 0) return {{"rope_type", "linear"}, {"factor", format::shortest(scaling.factor)}};
   return {{"rope_type", "llama3"},
-          {"factor", scaling.factor},
-          {"low_freq_factor", scaling.low},
-          {"high_freq_factor", scaling.high},
+          {"factor", format::shortest(scaling.factor)},
+          {"low_freq_factor", format::shortest(scaling.low)},
+          {"high_freq_factor", format::shortest(scaling.high)},
           {"original_max_position_embeddings", scaling.context}};
 }
 
@@ -137,10 +137,10 @@ void write_llama(const ModelSpec& spec, Json& config) {
   // Qwen2 has no such key, but `transformers` reads it where a config has it.
   if (spec.family != Family::qwen2 || spec.head_size > 0) config["head_dim"] = attention.head_size;
   const Json rope = rope_of(spec);
-  config["rope_theta"] = spec.rotary_base;
+  config["rope_theta"] = format::shortest(spec.rotary_base);
   config["rope_scaling"] = spec.rotary_scaling == ops::RotaryScaling() ? Json() : rope;
   config["rope_parameters"] = rope;
-  config["rope_parameters"]["rope_theta"] = spec.rotary_base;
+  config["rope_parameters"]["rope_theta"] = format::shortest(spec.rotary_base);
 }
 
 const FamilyDescription kLlama = {
