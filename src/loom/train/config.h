@@ -41,7 +41,7 @@ struct Config {
     std::string activation;       // the family's
     /// Of the embedding, what blocks add, attention, and classification heads: 0, or as model.from has it.
     std::optional<double> dropout;
-    std::optional<bool> tied;  // of families that tie the head to the embedding, whether they do: true
+    std::optional<bool> tied;  // whether the head is the embedding's matrix: as the family does
   } model;
   struct Data {
     std::string folder;  // made by `loom tokenize`

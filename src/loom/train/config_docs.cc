@@ -99,7 +99,9 @@ const std::vector<KeyDoc>& key_docs() {
        {},
        "",
        "as many as model.heads",
-       "The number of heads of keys and values, in llama, mistral and qwen2. It must divide model.heads."},
+       "The number of heads of keys and values, in llama, mistral and qwen2. It must divide model.heads; 0 "
+       "is "
+       "the default."},
       {"model.feed_forward",
        "whole number",
        "elements",
@@ -120,14 +122,16 @@ const std::vector<KeyDoc>& key_docs() {
        {},
        "0 to below 1",
        "0, or that of model.from",
-       "The dropout probability of embedding, residuals, attention and a classifier's head."},
+       "The dropout probability of embedding, residuals, attention and a classifier's head, where the family "
+       "has "
+       "one: llama and its relatives have attention's alone."},
       {"model.tied",
        "flag",
        "",
        {},
        "true, false",
-       "true, or that of model.from",
-       "Whether embedding and head share one matrix, in families that do so."},
+       "that of the family, or of model.from",
+       "Whether embedding and head share one matrix."},
 
       {"data.folder", "text", "", {}, "a folder", "", "The dataset that `loom tokenize` wrote."},
       {"data.sequence_length",

@@ -1,8 +1,6 @@
 // The model that a config asks for: its own sizes, or those of model.from.
 #include <fmt/ranges.h>
 
-#include <charconv>
-
 #include "model/families.h"
 #include "model/families/family.h"
 #include "model/hugging_face.h"
@@ -76,10 +74,7 @@ std::optional<double> dropout_of(const model::ModelSpec& spec) {
   if (same.embedding_dropout != spec.embedding_dropout || same.residual_dropout != spec.residual_dropout ||
       same.head_dropout != spec.head_dropout)
     return {};
-  const std::string written = fmt::format("{}", spec.attention_dropout);
-  double probability = 0;
-  std::from_chars(written.data(), written.data() + written.size(), probability);  // whatever the locale
-  return probability;
+  return format::shortest(spec.attention_dropout);
 }
 
 /// A model is stored as its config.json. A choice without a key of its family would be lost, and a reader of
@@ -173,7 +168,7 @@ Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabular
   if (config.model.activation == "silu") spec.activation = ops::Activation::silu;
   if (config.model.activation == "gelu_new") spec.activation = ops::Activation::gelu_tanh;
   set_dropout(config.model.dropout.value_or(0), spec);
-  spec.tied = spec.tied && config.model.tied.value_or(true);
+  if (!spec.objective().predicts_classes) spec.tied = config.model.tied.value_or(spec.tied);
   model::complete(spec);
   LOOM_TRY(spec.check());
   LOOM_TRY(check_stored(spec));

@@ -287,6 +287,19 @@ TEST(Config, TheModelThatIsAskedForIsTheOneThatIsStored) {
   EXPECT_EQ(stored, 16 * 5 - 2);
 }
 
+/// It was left untied without a word.
+TEST(Config, ANewModelIsTiedWhereThatIsAskedFor) {
+  for (const char* family : {"gpt_neox", "llama", "mistral", "qwen2", "gpt2"})
+    for (const bool tied : {true, false}) {
+      const auto config =
+          parsed("{}", {fmt::format("model.family={}", family), fmt::format("model.tied={}", tied)});
+      LOOM_ASSERT_OK(config);
+      const auto spec = train::spec_of(*config, 100);
+      LOOM_ASSERT_OK(spec);
+      EXPECT_EQ(spec->tied, tied) << family;
+    }
+}
+
 TEST(Config, TheLearningRateWarmsUpAndFalls) {
   Config config;
   config.optimizer = {.learning_rate = 1, .final_rate = 0.1, .warmup_steps = 4};
