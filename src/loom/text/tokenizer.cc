@@ -56,6 +56,11 @@ Opened open_own(const std::string& path) {
 
 Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path) {
   if (path == "bytes") return std::shared_ptr<const Tokenizer>(std::make_shared<ByteTokenizer>());
+  if (path.ends_with(".model") && is_file(path))
+    return fail(Code::unsupported,
+                "{} is SentencePiece's, which Loom does not read; `AutoTokenizer` of transformers writes "
+                "tokenizer.json from it: give that, or its folder",
+                path);
   if (!is_folder(path))
     return path.ends_with(".txt") ? widen(WordPieceTokenizer::from_vocabulary(path)) : open_json(path);
   const std::string own = join_path(path, "loom-tokenizer.json");
