@@ -121,7 +121,7 @@ Status read_common(const Json& config, ModelSpec& spec) {
   if (!spec.objective().predicts_classes) keys.flag("tie_word_embeddings", spec.tied);
   if (!spec.objective().continues_texts) keys.optional<int32_t>("pad_token_id", spec.padding);
   LOOM_TRY(keys.status());
-  const bool given_padding = config.contains("pad_token_id") && !config["pad_token_id"].is_null();
+  const bool given_padding = is_given(config, "pad_token_id");
   if (!spec.causal && given_padding && spec.padding < 0)
     return fail(Code::invalid_data, "pad_token_id is {}, must be a token, or null for the family's",
                 spec.padding);
@@ -131,8 +131,7 @@ Status read_common(const Json& config, ModelSpec& spec) {
   LOOM_TRY(from_one_to(names.layers, spec.layers, kMostLayers));
   LOOM_TRY(from_one_to(names.heads, spec.heads, kMostWidth));
   LOOM_TRY(from_one_to(names.context, spec.context, INT32_MAX));
-  const bool given = names.feed_forward != nullptr && config.contains(names.feed_forward) &&
-                     !config[names.feed_forward].is_null();
+  const bool given = names.feed_forward != nullptr && is_given(config, names.feed_forward);
   if (given) LOOM_TRY(from_one_to(names.feed_forward, spec.feed_forward, kMostFeedForward));
   const Result<ops::Activation> chosen =
       activation_from(names.activation != nullptr ? names.activation : "", activation);

@@ -7,6 +7,11 @@
 
 namespace loom::model {
 
+/// Whether a key is there, and not null.
+inline bool is_given(const format::Json& json, const char* key) {
+  return json.contains(key) && !json[key].is_null();
+}
+
 class ConfigReader {
  public:
   explicit ConfigReader(const format::Json& json) : json_(json) {}

@@ -3,6 +3,7 @@
 
 #include "model/config_reader.h"
 #include "model/families/gpt.h"
+#include "model/families/local_layers.h"
 
 namespace loom::model {
 namespace {
@@ -26,6 +27,7 @@ constexpr FamilyKeys kKeys = {.context = "max_position_embeddings",
                               .read = kRead,
                               .without_meaning = kGptWithoutMeaning};
 constexpr int64_t kWindow = 256;
+constexpr LayerKinds kLayers = {"attention_layers", "global", "local"};
 
 constexpr PartName kBlock[] = {{Part::norm1_weight, "ln_1"},
                                {Part::qkv_weight, "attn.attention.{}_proj"},
@@ -76,33 +78,19 @@ Status read_local_layers(const Json& config, ModelSpec& spec) {
   ConfigReader keys(config);
   keys.optional<int64_t>("window_size", spec.window);
   LOOM_TRY(keys.status());
-  const auto given = [&](const char* key) { return config.contains(key) && !config[key].is_null(); };
-  if (given("attention_types") && !read_kinds(config["attention_types"], spec)) return wrong();
-  if (!given("attention_layers")) return {};
+  if (is_given(config, "attention_types") && !read_kinds(config["attention_types"], spec)) return wrong();
+  if (!is_given(config, kLayers.key)) return {};
   // The list by layer wins over what it is made from, as it does in `transformers`.
-  const Json& kinds = config["attention_layers"];
-  spec.local.clear();
-  const bool right = kinds.is_array() && static_cast<int64_t>(kinds.size()) == spec.layers &&
-                     std::all_of(kinds.begin(), kinds.end(),
-                                 [](const Json& kind) { return kind == "global" || kind == "local"; });
-  if (!right)
-    return fail(Code::invalid_data,
-                "attention_layers must have \"global\" or \"local\" for each of {} layers", spec.layers);
-  for (const Json& kind : kinds) spec.local.push_back(kind == "local");
+  Result<std::vector<bool>> local = local_layers_in(config, kLayers, spec.layers);
+  LOOM_TRY(local.status());
+  spec.local = local.take();
   return {};
-}
-
-Json local_layers(const ModelSpec& spec) {
-  Json kinds = Json::array();
-  for (int64_t layer = 0; layer < spec.layers; ++layer)
-    kinds.push_back(spec.window_of(layer) > 0 ? "local" : "global");
-  return kinds;
 }
 
 void write(const ModelSpec& spec, Json& config) {
   config["window_size"] = spec.window;
-  config["attention_layers"] = local_layers(spec);
-  config["attention_types"] = Json::array({Json::array({local_layers(spec), 1})});
+  config[kLayers.key] = local_layers_of(spec, kLayers);
+  config["attention_types"] = Json::array({Json::array({local_layers_of(spec, kLayers), 1})});
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ Status read_rope(const Json& config, ModelSpec& spec) {
   ConfigReader old_keys(config);  // which fill in what the newer object leaves out
   old_keys.optional<double>("rotary_pct", part).optional<float>("rotary_emb_base", spec.rotary_base);
   LOOM_TRY(old_keys.status());
-  const bool nested = config.contains("rope_parameters") && !config["rope_parameters"].is_null();
+  const bool nested = is_given(config, "rope_parameters");
   if (nested) {
     const Json& given = config["rope_parameters"];
     if (!given.is_object())

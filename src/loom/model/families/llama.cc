@@ -15,12 +15,6 @@ constexpr const char* kRead[] = {"num_key_value_heads", "head_dim",       "rope_
 /// Products in slices, which have the same sum.
 constexpr const char* kWithoutMeaning[] = {"pretraining_tp"};
 
-constexpr FamilyKeys keys() {
-  FamilyKeys keys = llama_keys("Llama", kRead, 2048, 11008);
-  keys.without_meaning = kWithoutMeaning;
-  return keys;
-}
-
 Status read(const Json& config, ModelSpec& spec) {
   ConfigReader keys(config);
   keys.flag("attention_bias", spec.qkv_bias).flag("mlp_bias", spec.feed_forward_bias);
@@ -106,7 +100,6 @@ void choose_llama(ModelSpec& spec) {
 void complete_llama(ModelSpec& spec) { spec.rotary_dims = spec.attention().head_size; }
 
 Status read_llama(const Json& config, int64_t key_value_heads, ModelSpec& spec) {
-  const auto given = [&](const char* key) { return config.contains(key) && !config[key].is_null(); };
   // Null stands for as many as of queries, whatever a missing key does.
   spec.key_value_heads = config.contains("num_key_value_heads") ? 0 : key_value_heads;
   ConfigReader keys(config);
@@ -114,12 +107,12 @@ Status read_llama(const Json& config, int64_t key_value_heads, ModelSpec& spec) 
       .optional<int64_t>("head_dim", spec.head_size)
       .optional<float>("rope_theta", spec.rotary_base);
   LOOM_TRY(keys.status());
-  if (given("num_key_value_heads"))
+  if (is_given(config, "num_key_value_heads"))
     LOOM_TRY(from_one_to("num_key_value_heads", spec.key_value_heads, spec.heads));
   if (spec.key_value_heads > 0 && spec.heads % spec.key_value_heads != 0)
     return fail(Code::invalid_data, "num_key_value_heads is {}, must divide num_attention_heads, {}",
                 spec.key_value_heads, spec.heads);
-  if (given("head_dim")) {
+  if (is_given(config, "head_dim")) {
     LOOM_TRY(from_one_to("head_dim", spec.head_size, kMostWidth / spec.heads));
     if (spec.head_size % 2 != 0)
       return fail(Code::unsupported, "head_dim is {}; only even sizes are supported, whose pairs turn",
@@ -127,15 +120,14 @@ Status read_llama(const Json& config, int64_t key_value_heads, ModelSpec& spec) 
   }
   // The older object replaces the newer one, as it does in `transformers`.
   for (const char* const name : {"rope_scaling", "rope_parameters"})
-    if (given(name) && !config[name].empty()) return read_rope(config[name], name, spec);
+    if (is_given(config, name) && !config[name].empty()) return read_rope(config[name], name, spec);
   return {};
 }
 
 void write_llama(const ModelSpec& spec, Json& config) {
   const AttentionGeometry attention = spec.attention();
   config["num_key_value_heads"] = attention.key_value_heads;
-  // Qwen2 has no such key, but `transformers` reads it where a config has it.
-  if (spec.family != Family::qwen2 || spec.head_size > 0) config["head_dim"] = attention.head_size;
+  config["head_dim"] = attention.head_size;
   const Json rope = rope_of(spec);
   config["rope_theta"] = format::shortest(spec.rotary_base);
   config["rope_scaling"] = spec.rotary_scaling == ops::RotaryScaling() ? Json() : rope;
@@ -143,21 +135,8 @@ void write_llama(const ModelSpec& spec, Json& config) {
   config["rope_parameters"]["rope_theta"] = format::shortest(spec.rotary_base);
 }
 
-const FamilyDescription kLlama = {
-    .family = Family::llama,
-    .name = "llama",
-    .reads = Reads::one_way,
-    .classifies = true,
-    .choose = choose_llama,
-    .complete = complete_llama,
-    .keys = keys(),
-    .read = read,
-    .write = write,
-    .body = "model.",
-    .blocks = "layers.",
-    .embedding_names = kLlamaEmbedding,
-    .block_names = kLlamaBlock,
-    .head_name = llama_head,
-};
+constinit const FamilyDescription kLlama =
+    like_llama(Family::llama, "llama", llama_keys("Llama", kRead, kWithoutMeaning, 2048, 11008), choose_llama,
+               complete_llama, read, write);
 
 }  // namespace loom::model

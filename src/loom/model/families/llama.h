@@ -1,5 +1,5 @@
-// What Llama and the families after it have in common: norms by the root of the mean square, a gated
-// feed-forward, rotary positions of half-split pairs, and heads of keys that several of the queries' share.
+// What Llama and the families after it have in common. Norms are by the root of the mean square, and
+// feed-forward is gated. Positions are rotary, of half-split pairs. Heads of queries share heads of keys.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -22,7 +22,8 @@ inline constexpr const char* kLlamaRope[] = {"rope_type",
 inline constexpr Required kLlamaRequired[] = {{"is_causal", "true"}, {"partial_rotary_factor", "1"}};
 
 /// Keys by Llama's names. What is left out has these values in `transformers`.
-constexpr FamilyKeys llama_keys(const char* classes, std::span<const char* const> read, int64_t context,
+constexpr FamilyKeys llama_keys(const char* classes, std::span<const char* const> read,
+                                std::span<const char* const> without_meaning, int64_t context,
                                 int64_t feed_forward) {
   return {.context = "max_position_embeddings",
           .width = "hidden_size",
@@ -35,6 +36,7 @@ constexpr FamilyKeys llama_keys(const char* classes, std::span<const char* const
           .classes = classes,
           .read = read,
           .required = kLlamaRequired,
+          .without_meaning = without_meaning,
           .nested = kLlamaNested,
           .nested_read = kLlamaRope,
           .missing_feed_forward = feed_forward,
@@ -60,5 +62,27 @@ void complete_llama(ModelSpec& spec);
 /// the size of heads; rotary positions. Errors as spec_from_config().
 Status read_llama(const format::Json& config, int64_t key_value_heads, ModelSpec& spec);
 void write_llama(const ModelSpec& spec, format::Json& config);
+
+/// A relative's description: all have Llama's names, and a head for classes.
+constexpr FamilyDescription like_llama(Family family, const char* name, const FamilyKeys& keys,
+                                       decltype(FamilyDescription::choose) choose,
+                                       decltype(FamilyDescription::complete) complete,
+                                       decltype(FamilyDescription::read) read,
+                                       decltype(FamilyDescription::write) write) {
+  return {.family = family,
+          .name = name,
+          .reads = Reads::one_way,
+          .classifies = true,
+          .choose = choose,
+          .complete = complete,
+          .keys = keys,
+          .read = read,
+          .write = write,
+          .body = "model.",
+          .blocks = "layers.",
+          .embedding_names = kLlamaEmbedding,
+          .block_names = kLlamaBlock,
+          .head_name = llama_head};
+}
 
 }  // namespace loom::model

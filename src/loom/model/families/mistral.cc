@@ -14,12 +14,6 @@ constexpr const char* kRead[] = {"num_key_value_heads", "head_dim",     "rope_th
 constexpr const char* kWithoutMeaning[] = {"attention_bias", "layer_types"};
 constexpr int64_t kWindow = 4096, kKeyValueHeads = 8;
 
-constexpr FamilyKeys keys() {
-  FamilyKeys keys = llama_keys("Mistral", kRead, 131072, 14336);
-  keys.without_meaning = kWithoutMeaning;
-  return keys;
-}
-
 void choose(ModelSpec& spec) {
   choose_llama(spec);
   spec.window = kWindow;
@@ -27,8 +21,8 @@ void choose(ModelSpec& spec) {
 
 void complete(ModelSpec& spec) {
   complete_llama(spec);
-  if (spec.layers <= kMostLayers) spec.local.assign(static_cast<size_t>(spec.layers), true);
-  if (spec.window == 0) spec.local.clear();
+  if (spec.window > 0 && spec.layers <= kMostLayers)
+    spec.local.assign(static_cast<size_t>(spec.layers), true);
 }
 
 /// Null: a token sees all before it.
@@ -37,8 +31,7 @@ Status read(const Json& config, ModelSpec& spec) {
   ConfigReader keys(config);
   keys.optional<int64_t>("sliding_window", spec.window);
   LOOM_TRY(keys.status());
-  if (config.contains("sliding_window") && !config["sliding_window"].is_null())
-    LOOM_TRY(from_one_to("sliding_window", spec.window, INT32_MAX));
+  if (is_given(config, "sliding_window")) LOOM_TRY(from_one_to("sliding_window", spec.window, INT32_MAX));
   return read_llama(config, kKeyValueHeads, spec);
 }
 
@@ -49,21 +42,8 @@ void write(const ModelSpec& spec, Json& config) {
 
 }  // namespace
 
-const FamilyDescription kMistral = {
-    .family = Family::mistral,
-    .name = "mistral",
-    .reads = Reads::one_way,
-    .classifies = true,
-    .choose = choose,
-    .complete = complete,
-    .keys = keys(),
-    .read = read,
-    .write = write,
-    .body = "model.",
-    .blocks = "layers.",
-    .embedding_names = kLlamaEmbedding,
-    .block_names = kLlamaBlock,
-    .head_name = llama_head,
-};
+constinit const FamilyDescription kMistral =
+    like_llama(Family::mistral, "mistral", llama_keys("Mistral", kRead, kWithoutMeaning, 131072, 14336),
+               choose, complete, read, write);
 
 }  // namespace loom::model

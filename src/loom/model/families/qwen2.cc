@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "model/config_reader.h"
 #include "model/families/llama.h"
+#include "model/families/local_layers.h"
 
 namespace loom::model {
 namespace {
@@ -17,13 +18,7 @@ constexpr const char* kRead[] = {"num_key_value_heads", "head_dim",          "ro
 /// A key of its relatives, which is read past in `transformers`.
 constexpr const char* kWithoutMeaning[] = {"attention_bias"};
 constexpr int64_t kWindow = 4096, kKeyValueHeads = 32, kFullLayers = 28;
-constexpr const char kFull[] = "full_attention", kSliding[] = "sliding_attention";
-
-constexpr FamilyKeys keys() {
-  FamilyKeys keys = llama_keys("Qwen2", kRead, 32768, 22016);
-  keys.without_meaning = kWithoutMeaning;
-  return keys;
-}
+constexpr LayerKinds kLayers = {"layer_types", "full_attention", "sliding_attention"};
 
 void choose(ModelSpec& spec) {
   choose_llama(spec);
@@ -40,15 +35,10 @@ Status read_local_layers(const Json& config, ModelSpec& spec) {
       .optional<int64_t>("max_window_layers", full);
   LOOM_TRY(keys.status());
   std::vector<bool> local;
-  if (config.contains("layer_types") && !config["layer_types"].is_null()) {
-    const Json& kinds = config["layer_types"];
-    const bool right =
-        kinds.is_array() && static_cast<int64_t>(kinds.size()) == spec.layers &&
-        std::ranges::all_of(kinds, [](const Json& kind) { return kind == kFull || kind == kSliding; });
-    if (!right)
-      return fail(Code::invalid_data, "layer_types must have \"{}\" or \"{}\" for each of {} layers", kFull,
-                  kSliding, spec.layers);
-    for (const Json& kind : kinds) local.push_back(kind == kSliding);
+  if (is_given(config, kLayers.key)) {
+    Result<std::vector<bool>> listed = local_layers_in(config, kLayers, spec.layers);
+    LOOM_TRY(listed.status());
+    local = listed.take();
   } else {
     for (int64_t layer = 0; layer < spec.layers; ++layer) local.push_back(slides && layer >= full);
   }
@@ -56,7 +46,7 @@ Status read_local_layers(const Json& config, ModelSpec& spec) {
   if (!slides)
     return fail(Code::invalid_data,
                 "layer_types has \"{}\", but use_sliding_window is not true, so there is no window",
-                kSliding);
+                kLayers.local);
   LOOM_TRY(from_one_to("sliding_window", window, INT32_MAX));
   spec.window = window;
   spec.local = std::move(local);
@@ -70,37 +60,20 @@ Status read(const Json& config, ModelSpec& spec) {
 
 void write(const ModelSpec& spec, Json& config) {
   write_llama(spec, config);
-  Json kinds = Json::array();
-  int64_t full = 0;  // layers before the first local one
-  for (int64_t layer = 0; layer < spec.layers; ++layer) {
-    const bool local = spec.window_of(layer) > 0;
-    if (!local && full == layer) ++full;
-    kinds.push_back(local ? kSliding : kFull);
-  }
+  if (spec.head_size == 0) config.erase("head_dim");  // no key of its class, but read where a config has it
+  int64_t full = 0;                                   // layers before the first local one
+  while (full < spec.layers && spec.window_of(full) == 0) ++full;
   const bool slides = full < spec.layers;
   config["use_sliding_window"] = slides;
   config["sliding_window"] = slides ? Json(spec.window) : Json();
   config["max_window_layers"] = full;
-  config["layer_types"] = kinds;
+  config[kLayers.key] = local_layers_of(spec, kLayers);
 }
 
 }  // namespace
 
-const FamilyDescription kQwen2 = {
-    .family = Family::qwen2,
-    .name = "qwen2",
-    .reads = Reads::one_way,
-    .classifies = true,
-    .choose = choose,
-    .complete = complete_llama,
-    .keys = keys(),
-    .read = read,
-    .write = write,
-    .body = "model.",
-    .blocks = "layers.",
-    .embedding_names = kLlamaEmbedding,
-    .block_names = kLlamaBlock,
-    .head_name = llama_head,
-};
+constinit const FamilyDescription kQwen2 =
+    like_llama(Family::qwen2, "qwen2", llama_keys("Qwen2", kRead, kWithoutMeaning, 32768, 22016), choose,
+               complete_llama, read, write);
 
 }  // namespace loom::model
