@@ -26,9 +26,9 @@ struct TensorRank {
   int rank = 0;
 };
 
-/// invalid_argument, naming what does not divide and the degrees that would: heads of queries and of keys
-/// must be multiples of the degree, and every rank must get a part of the hidden layer and tokens of the
-/// vocabulary.
+/// Heads of queries and of keys must be multiples of the degree. Every rank must get a part of the hidden
+/// layer, and tokens of the vocabulary. Errors: invalid_argument, with what does not divide and the degrees
+/// that would.
 Status check_split(const ModelSpec& spec, int degree);
 
 /// Tokens of the vocabulary that a rank has.

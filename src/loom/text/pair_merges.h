@@ -1,6 +1,6 @@
-// What every byte-pair encoding does (Sennrich, Haddow, Birch, "Neural machine translation of rare words with
-// subword units", 2016): the pair of neighbours that is first in the list of merges becomes one symbol, until
-// no pair is in the list.
+// What every byte-pair encoding does: the pair of neighbours that is first in the list of merges becomes one
+// symbol, until no pair is in the list. Source: Sennrich, Haddow, Birch, "Neural machine translation of rare
+// words with subword units", 2016.
 #pragma once
 
 #include <cstdint>

@@ -25,10 +25,13 @@ namespace loom::text {
 /// What stands for a space in the vocabulary.
 inline constexpr char kSpaceMark[] = "\u2581";
 
-/// Where a "▁" is put in front of a text between special tokens: nowhere; at the very beginning or before
-/// each such text, unless one is there; before each such text and whatever it begins with, in which added
-/// tokens are looked for only then.
-enum class SpacePrefix { never, first, always, normalized };
+/// Where a "▁" is put in front of texts between special tokens.
+enum class SpacePrefix {
+  never,
+  first,      // at the very beginning, unless one is there
+  always,     // before each such text, unless one is there
+  normalized  // before each such text, whatever it begins with; added tokens are looked for only then
+};
 
 /// A token of the vocabulary is its spelling.
 struct SentencePieceModel : PairModel {

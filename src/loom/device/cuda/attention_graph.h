@@ -5,8 +5,8 @@
 //   backward    p = exp(scale · q·kᵀ - lse), masked; dv = pᵀ·dout; ds = scale · p ∘ (dout·vᵀ - Σ dout ∘ out);
 //               dk = dsᵀ·q; dq = ds·k
 //
-// Where heads of queries share those of keys, the products take a head of keys as often as it is shared, and
-// dv and dk are sums over those heads, of gradients that are rounded to the elements' type for each of them.
+// Heads of queries may share those of keys. The products then take a head of keys as often as it is shared.
+// dv and dk are sums over the heads that share: each one's gradient is rounded to the elements' type first.
 //
 // The library has one kernel for each of them and knows them by their shape: the operations, their order and
 // the types between them are those of NVIDIA's frontend, so none of them can be left out or moved.

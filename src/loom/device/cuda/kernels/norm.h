@@ -111,10 +111,10 @@ LOOM_DEVICE void norm_forward(const NormForwardArguments<T>& a) {
   else norm_forward<columns, 1>(a);
 }
 
-/// dx[M, C] (+)= rstd · (g - avg(g) - x̂ · avg(g · x̂)) with g = dy · weight and x̂ = (x - mean) · rstd, without
-/// avg(g) where the mean is null; dx may be dy where it is not added to. `masked`, unless null, is
-/// dropout(dx). partial[parts, parameters, C] are sums of dy · x̂ and, where there is a mean, of dy over the
-/// rows of a part, which fold() makes the gradients of weight and bias of.
+/// dx[M, C] (+)= rstd · (g - avg(g) - x̂ · avg(g · x̂)) with g = dy · weight and x̂ = (x - mean) · rstd. avg(g)
+/// is left out where the mean is null. dx may be dy where it is not added to. `masked`, unless null, is
+/// dropout(dx). partial[parts, parameters, C] are sums over the rows of a part: of dy · x̂ and, where there is
+/// a mean, of dy. fold() makes the gradients of weight and bias of them.
 template <typename T>
 struct NormBackwardArguments {
   const T *x, *weight;
