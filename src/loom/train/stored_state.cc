@@ -6,6 +6,7 @@
 #include "model/hugging_face.h"
 #include "text/replace_tokenizer.h"
 #include "text/same_tokenizer.h"
+#include "train/companions.h"
 #include "train/config.h"
 #include "train/folders.h"
 #include "train/token_ids.h"
@@ -19,13 +20,10 @@ Result<format::Json> object_of(const format::Json& manifest, const char* key) {
   return manifest[key];
 }
 
-/// The folder of the run's dataset, as its config names it.
-Result<std::string> dataset_of(const format::Json& manifest) {
+Result<Config> config_of(const format::Json& manifest) {
   const Result<format::Json> section = object_of(manifest, "config");
   LOOM_TRY(section.status());
-  const Result<Config> config = stored_config(*section);
-  LOOM_TRY(config.status());
-  return config->data.folder;
+  return stored_config(*section);
 }
 
 /// Puts the tokenizer of the run into `folder`: that of `dataset`, or of the run's model, which lies beside
@@ -85,11 +83,13 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
   LOOM_TRY(step.status().in(checkpoint));
   const std::vector<model::Unit> units = model::units_of(*spec);
   LOOM_TRY(make_folders(folder));
-  const Result<std::string> dataset = dataset_of(state->manifest);
-  LOOM_TRY(dataset.status().in(checkpoint));
-  const auto tokenizer = put_tokenizer(state->manifest, *dataset, checkpoint, folder);
+  const Result<Config> of_run = config_of(state->manifest);
+  LOOM_TRY(of_run.status().in(checkpoint));
+  const std::string& dataset = of_run->data.folder;
+  const auto tokenizer = put_tokenizer(state->manifest, dataset, checkpoint, folder);
   LOOM_TRY(tokenizer.status().in(checkpoint));
   LOOM_TRY(set_longest_text(*spec, folder));
+  LOOM_TRY(copy_companions(of_run->model.from, *spec, folder));
   // Checkpoints of earlier versions have no ids.
   if (*tokenizer != nullptr) set_token_ids(format::Json(*config), **tokenizer, *config);
   LOOM_TRY(format::write_config(folder, *config));
@@ -103,7 +103,7 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
     }));
   }
   LOOM_TRY(writer->finish());
-  return Exported{*step, model::parameter_count(units), *tokenizer != nullptr, *dataset};
+  return Exported{*step, model::parameter_count(units), *tokenizer != nullptr, dataset};
 }
 
 }  // namespace loom::train

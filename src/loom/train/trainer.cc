@@ -14,6 +14,7 @@
 #include "text/same_tokenizer.h"
 #include "text/tokenizer.h"
 #include "train/classes.h"
+#include "train/companions.h"
 #include "train/gpu_memory.h"
 #include "train/machine.h"
 #include "train/rate_cache.h"
@@ -481,6 +482,7 @@ Status Trainer::save_model_in(const std::string& folder) {
     made = make_folders(folder);
     if (made.ok()) made = text::replace_tokenizer(*data_.tokenizer, folder);
     if (made.ok()) made = set_longest_text(spec_, folder);
+    if (made.ok()) made = copy_companions(config_.model.from, spec_, folder);
   }
   LOOM_TRY(groups_->agree(made));
   LOOM_TRY(engine_->save_model(folder));
