@@ -116,13 +116,15 @@ void declare(CLI::App& app, Everything& e) {
   tokenize->add_flag(
       "--labels", e.tokenize.labels,
       "The files are lines of label, tab and text, or .csv or .jsonl with \"text\" and \"label\"");
+  tokenize->add_flag("--completions", e.tokenize.completions,
+                     "The files are .jsonl, .csv or .tsv with \"prompt\" and \"completion\"");
   tokenize
       ->add_option("--format", e.tokenize.format,
-                   "jsonl, csv or tsv, of files with labels; as their names say")
+                   "jsonl, csv or tsv, of files with labels or completions; as their names say")
       ->check(CLI::IsMember({"jsonl", "csv", "tsv"}));
   tokenize
       ->add_option("--validation", e.tokenize.validation,
-                   "Part that is held out: of every file of text; of all texts with labels")
+                   "Part that is held out: of every file of text; of all texts with labels, or prompts")
       ->capture_default_str();
   CLI::App* whole =
       app.add_subcommand("export", "Make a whole model, in Hugging Face's form, of a checkpoint");

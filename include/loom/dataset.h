@@ -17,12 +17,16 @@ struct DatasetOptions {
   std::string tokenizer = "bytes";
   /// > 0: train a byte-level BPE of so many tokens on the files, instead.
   int64_t train_vocabulary = 0;
-  double validation_fraction = 0.1;  // held out, in [0, 1): of every file of text; of all texts with labels
-  int threads = 0;                   // 0: as many as this process has CPUs for
+  /// Held out, in [0, 1): of every file of text; of all texts with labels, or prompts.
+  double validation_fraction = 0.1;
+  int threads = 0;  // 0: as many as this process has CPUs for
   /// The files hold a text and its label a line: data for a model that classifies. Where `tokenizer` is the
   /// folder of such a model, labels are names or numbers of its classes, in its order.
   bool labels = false;
-  /// The format of files with labels: "jsonl", "csv" or "tsv"; empty: as their names say (others are TSV).
+  /// The files hold a prompt and its completion a line: data for a causal model that learns the completions.
+  bool completions = false;
+  /// The format of files with labels or completions: "jsonl", "csv" or "tsv"; empty: as their names say
+  /// (others are TSV).
   std::string format = {};
 };
 
@@ -33,7 +37,7 @@ struct DatasetSummary {
   uint64_t validation_bytes = 0;
   std::string tokenizer;   // "bytes", or "byte-level BPE of 50257 tokens"
   int64_t vocabulary = 0;  // its tokens; fewer than train_vocabulary if no further pair occurs twice
-  // For texts with labels, instead of the four counts above:
+  // For texts with labels, or prompts with completions, instead of the four counts above:
   uint64_t train_texts = 0;
   uint64_t validation_texts = 0;
   std::vector<std::string> labels;

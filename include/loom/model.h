@@ -25,6 +25,11 @@ struct Evaluation {
   int64_t texts = 0;
   int64_t right = 0;  // texts that got the right class
   std::vector<std::string> labels;
+  /// Whether the dataset has completions. The loss is then nats a token of a completion, and loss_per_byte is
+  /// not set.
+  bool completions = false;
+  /// A sentence about completions that are left out or cut; or "".
+  std::string note;
   /// Whether it is a masked language model. The loss is then nats a hidden token, and loss_per_byte is not
   /// set.
   bool masked = false;

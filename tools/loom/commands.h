@@ -77,8 +77,9 @@ Status sample(const SampleOptions& options);
 
 struct TokenizeOptions {
   std::vector<std::string> files;
-  bool labels = false;  // the files hold texts with labels, to classify
-  std::string format;   // of these: jsonl, csv or tsv; "": as their names say
+  bool labels = false;       // the files hold texts with labels, to classify
+  bool completions = false;  // the files hold prompts with completions
+  std::string format;        // of these: jsonl, csv or tsv; "": as their names say
   std::string out, tokenizer = "bytes";
   double validation = 0.1;
   int64_t train_vocabulary = 0;  // > 0: train a BPE of so many tokens on the files

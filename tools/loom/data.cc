@@ -9,6 +9,7 @@
 #include "loom/commands.h"
 #include "model/hugging_face.h"
 #include "model/model_file.h"
+#include "text/completions.h"
 #include "text/examples.h"
 #include "text/same_tokenizer.h"
 #include "train/folders.h"
@@ -22,6 +23,9 @@ void print(const DatasetSummary& summary, const TokenizeOptions& options) {
     fmt::print("{}: {} texts to train on, {} to validate with; {} labels: {}; {}\n", options.out,
                summary.train_texts, summary.validation_texts, summary.labels.size(),
                fmt::join(summary.labels, ", "), summary.tokenizer);
+  else if (options.completions)
+    fmt::print("{}: {} prompts with completions to train on, {} to validate with; {}\n", options.out,
+               summary.train_texts, summary.validation_texts, summary.tokenizer);
   else
     fmt::print("{}: {} tokens of {} bytes to train on, {} of {} to validate with; {}\n", options.out,
                summary.train_tokens, summary.train_bytes, summary.validation_tokens, summary.validation_bytes,
@@ -38,15 +42,23 @@ void print(const DatasetSummary& summary, const TokenizeOptions& options) {
 Status inspect_dataset(const std::string& folder) {
   const auto tokenizer = text::open_tokenizer(folder);
   LOOM_TRY(tokenizer.status());
-  const bool labels = text::holds_examples(folder);
+  const bool labels = text::holds_examples(folder), completions = text::holds_completions(folder);
   std::string lines = fmt::format("a dataset of {}\n", (*tokenizer)->description());
   for (const text::Split split : {text::Split::train, text::Split::validation}) {
     if (labels) {
       const auto data = text::ExampleDataset::open(folder, split);
       LOOM_TRY(data.status());
-      LOOM_TRY(text::check_tokens_of(folder, (*data)->tokenizer_hash(), **tokenizer));
+      LOOM_TRY(text::check_tokens_of(folder, (*data)->texts().tokenizer_hash(), **tokenizer));
       lines += fmt::format("{}: {} texts of {} labels, with the hashes of their files\n", split_name(split),
-                           (*data)->size(), (*data)->label_names().size());
+                           (*data)->texts().size(), (*data)->label_names().size());
+      continue;
+    }
+    if (completions) {
+      const auto data = text::open_completions(folder, split);
+      LOOM_TRY(data.status());
+      LOOM_TRY(text::check_tokens_of(folder, (*data)->tokenizer_hash(), **tokenizer));
+      lines += fmt::format("{}: {} prompts with completions, with the hashes of their files\n",
+                           split_name(split), (*data)->size());
       continue;
     }
     const auto data = text::TokenDataset::open(folder, split);
@@ -81,6 +93,7 @@ Status tokenize(const TokenizeOptions& options) {
   settings.tokenizer = options.tokenizer;
   settings.train_vocabulary = options.train_vocabulary;
   settings.labels = options.labels;
+  settings.completions = options.completions;
   settings.format = options.format;
   settings.validation_fraction = options.validation;
   const Result<DatasetSummary> summary = make_dataset(options.files, options.out, settings);

@@ -1,11 +1,14 @@
 // Text files to datasets.
 #include "loom/dataset.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 
 #include "base/check.h"
 #include "text/bigram.h"
 #include "text/bpe_trainer.h"
+#include "text/completions.h"
 #include "text/examples.h"
 #include "text/replace_tokenizer.h"
 #include "text/tokenize_files.h"
@@ -16,21 +19,35 @@
 namespace loom {
 namespace {
 
-/// What was read: texts as they are, or with labels. A pipe can be read only once.
+/// What was read: texts as they are, texts with labels, or prompts with completions. A pipe can be read only
+/// once.
 struct Input {
   std::vector<text::TextFile> files;
   std::vector<text::ExampleFile> labelled;
+  std::vector<text::Completion> completions;
 };
 
 Result<Input> read_input(const std::vector<std::string>& paths, const DatasetOptions& options) {
-  if (!options.labels && !options.format.empty())
-    return fail(Code::invalid_argument,
-                "the format is {}, but only files with labels have one: without labels every file is a text",
-                options.format);
+  if (options.labels && options.completions)
+    return fail(
+        Code::invalid_argument,
+        "labels and completions are both asked for, must be one: a classifier learns labels, a causal model "
+        "completions");
+  if (!options.labels && !options.completions && !options.format.empty())
+    return fail(
+        Code::invalid_argument,
+        "the format is {}, but only files with labels or completions have one: without, every file is a text",
+        options.format);
   Input input;
   for (const std::string& path : paths) {
     Result<text::TextFile> file = text::TextFile::open(path);
     LOOM_TRY(file.status());
+    if (options.completions) {
+      Result<std::vector<text::Completion>> some = text::read_completions(*file, options.format);
+      LOOM_TRY(some.status());
+      std::ranges::move(*some, std::back_inserter(input.completions));
+      continue;
+    }
     if (!options.labels) {
       input.files.push_back(file.take());
       continue;
@@ -50,6 +67,7 @@ Result<std::shared_ptr<const text::Tokenizer>> trained_tokenizer(const Input& in
   for (const text::TextFile& file : input.files) trainer->add(file.text());
   for (const text::ExampleFile& file : input.labelled)
     for (const text::Example& example : file.examples) trainer->add(example.text + "\n");
+  for (const text::Completion& one : input.completions) trainer->add(one.prompt + one.completion + "\n");
   Result<std::shared_ptr<const text::BpeTokenizer>> made = trainer->train();
   LOOM_TRY(made.status());
   return std::shared_ptr<const text::Tokenizer>(made.take());
@@ -73,6 +91,20 @@ Result<DatasetSummary> make_examples(const std::vector<text::ExampleFile>& files
   return summary;
 }
 
+Result<DatasetSummary> make_completions(const std::vector<text::Completion>& completions,
+                                        const std::string& folder, const text::Tokenizer& tokenizer,
+                                        const DatasetOptions& options) {
+  const Result<text::SplitSizes> made =
+      text::tokenize_completions(completions, folder, tokenizer, options.validation_fraction);
+  LOOM_TRY(made.status());
+  DatasetSummary summary;
+  summary.tokenizer = tokenizer.description();
+  summary.train_texts = made->train;
+  summary.validation_texts = made->validation;
+  summary.vocabulary = tokenizer.vocabulary_size();
+  return summary;
+}
+
 /// A note for users who expect Loom to read fields of files without labels. "" if no file's name ends as
 /// those of fields do.
 std::string note_on_fields(const std::vector<std::string>& files) {
@@ -80,7 +112,8 @@ std::string note_on_fields(const std::vector<std::string>& files) {
     const std::string extension = std::filesystem::path(path).extension().string();
     if (extension == ".jsonl" || extension == ".csv")
       return fmt::format(
-          "{} is taken as it stands, as one plain text: only --labels reads fields, so texts without labels "
+          "{} is taken as it stands, as one plain text: only --labels and --completions read fields, so "
+          "other texts "
           "must be in files of their own, without {}",
           path, extension == ".jsonl" ? "JSON" : "columns");
   }
@@ -115,6 +148,7 @@ Result<DatasetSummary> make_dataset(const std::vector<std::string>& files, const
   LOOM_TRY(input.status());
   if (options.train_vocabulary > 0) tokenizer = trained_tokenizer(*input, options.train_vocabulary);
   LOOM_TRY(tokenizer.status());
+  if (options.completions) return make_completions(input->completions, folder, **tokenizer, options);
   if (options.labels) return make_examples(input->labelled, folder, **tokenizer, options);
   text::TokenizeOptions settings;
   settings.validation_fraction = options.validation_fraction;

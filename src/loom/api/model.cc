@@ -13,6 +13,7 @@
 #include "model/objectives/objective.h"
 #include "text/batches.h"
 #include "text/bigram.h"
+#include "text/completions.h"
 #include "text/examples.h"
 #include "text/same_tokenizer.h"
 #include "text/tokenizer.h"
@@ -92,24 +93,26 @@ struct Model::Inside {
   /// Mean of the losses of a source's first `sequences`, in batches of `batch`; the last may be smaller.
   Result<double> mean_loss(const text::BatchSource& source, int64_t sequences, int64_t batch, int64_t tokens,
                            const Told& tell) {
-    double sum = 0;
+    double sum = 0, counted = 0;
     for (int64_t done = 0; done < sequences;) {
       const int64_t rows = std::min(batch, sequences - done);
+      const auto step = static_cast<uint64_t>(done / batch);
       const Result<engine::Engine*> with = engine_for(rows, tokens);
       LOOM_TRY(with.status());
-      LOOM_TRY(source.read(static_cast<uint64_t>(done / batch), {0, rows}, (*with)->tokens(0),
-                           (*with)->targets(0)));
-      const Result<double> loss = (*with)->evaluate();
+      LOOM_TRY(source.read(step, {0, rows}, (*with)->tokens(0), (*with)->targets(0)));
+      const auto targets = static_cast<double>(std::max<int64_t>(1, source.targets(step, rows)));
+      const Result<double> loss = (*with)->evaluate(targets);
       LOOM_TRY(loss.status());
       if (!std::isfinite(*loss))
         return fail(Code::not_finite,
                     "the loss of batch {} is {}: the model's weights are damaged, or have diverged",
                     done / batch + 1, *loss);
-      sum += *loss * static_cast<double>(rows);
+      sum += *loss * targets;
+      counted += targets;
       done += rows;
       if (tell) tell((done - 1) / batch + 1, (sequences - 1) / batch + 1);
     }
-    return sum / static_cast<double>(sequences);
+    return sum / counted;
   }
   Status evaluate_classes(const std::string& dataset, int64_t batches, const Told& tell, Evaluation& result);
 
@@ -186,12 +189,10 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
     return fail(Code::invalid_argument,
                 "the model classifies, but {} has no labels; `loom tokenize --labels` makes data that has",
                 dataset);
-  const auto data = text::TokenDataset::open(dataset, text::Split::validation);
-  LOOM_TRY(data.status());
   const auto tokenizer = text::open_tokenizer(dataset);
   LOOM_TRY(tokenizer.status());
   LOOM_TRY(text::check_tokenizer_of_model(inside_->folder, dataset, **tokenizer));
-  LOOM_TRY(text::check_vocabulary_of_model(inside_->folder, vocabulary(), (*data)->vocabulary_size()));
+  LOOM_TRY(text::check_vocabulary_of_model(inside_->folder, vocabulary(), (*tokenizer)->vocabulary_size()));
   const auto source = objective.open(
       {dataset, text::Split::validation, **tokenizer, {result.tokens, result.batch, 0, false}});
   LOOM_TRY(source.status());
@@ -203,7 +204,11 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
       inside_->mean_loss(**source, result.sequences, result.batch, result.tokens, options.tell);
   LOOM_TRY(loss.status());
   result.loss = *loss;
-  if (objective.metric != model::Metric::loss_per_byte) return result;
+  result.completions = text::holds_completions(dataset);
+  result.note = (*source)->note();
+  if (objective.metric != model::Metric::loss_per_byte || result.completions) return result;
+  const auto data = text::TokenDataset::open(dataset, text::Split::validation);
+  LOOM_TRY(data.status());
   uint64_t tokens = (*data)->tokens(), bytes = (*data)->text_bytes();
   if (result.batches < all) {
     tokens = static_cast<uint64_t>(result.sequences * result.tokens + 1);  // a window has a target behind it
@@ -223,22 +228,22 @@ Status Model::Inside::evaluate_classes(const std::string& dataset, int64_t most,
   const auto data = text::ExampleDataset::open(dataset, text::Split::validation);
   LOOM_TRY(data.status());
   result.labels = (*data)->label_names();
-  if ((*data)->vocabulary_size() > spec.vocabulary ||
+  if ((*data)->texts().vocabulary_size() > spec.vocabulary ||
       static_cast<int64_t>(result.labels.size()) != spec.labels)
     return fail(Code::invalid_argument,
                 "the dataset has {} tokens and {} labels, the model {} and {}: not what it was trained on",
-                (*data)->vocabulary_size(), result.labels.size(), spec.vocabulary, spec.labels);
+                (*data)->texts().vocabulary_size(), result.labels.size(), spec.vocabulary, spec.labels);
   LOOM_TRY(train::check_classes(result.labels, dataset, {label_names, folder}));
   const auto tokenizer_of_data = text::open_tokenizer(dataset);
   LOOM_TRY(tokenizer_of_data.status());
-  LOOM_TRY(text::check_tokens_of(dataset, (*data)->tokenizer_hash(), **tokenizer_of_data));
+  LOOM_TRY(text::check_tokens_of(dataset, (*data)->texts().tokenizer_hash(), **tokenizer_of_data));
   LOOM_TRY(text::check_tokenizer_of_model(folder, dataset, **tokenizer_of_data));
   const auto batches = text::ExampleBatches::create(*data, {result.tokens, result.batch, 0, false});
   LOOM_TRY(batches.status());
   if (result.tokens > spec.context)
     return fail(Code::invalid_argument, "sequences of {} tokens, must be 1 to the model's context, {}",
                 result.tokens, spec.context);
-  const auto size = static_cast<int64_t>((*data)->size());
+  const auto size = static_cast<int64_t>((*data)->texts().size());
   const int64_t all = most > 0 && most < size / result.batch + 1 ? std::min(size, most * result.batch) : size;
   std::vector<text::Token> inputs, targets;
   for (uint64_t step = 0; result.texts < all; ++step) {
@@ -246,7 +251,7 @@ Status Model::Inside::evaluate_classes(const std::string& dataset, int64_t most,
     inputs.resize(static_cast<size_t>(rows * result.tokens));
     targets.resize(inputs.size());
     LOOM_TRY(batches->read(step, {0, rows}, inputs, targets));
-    const Result<std::vector<float>> logits = (*opened)->classify(inputs, rows, (*data)->padding());
+    const Result<std::vector<float>> logits = (*opened)->classify(inputs, rows, (*data)->texts().padding());
     LOOM_TRY(logits.status());
     LOOM_TRY(check_finite(*logits));
     ++result.batches;
@@ -328,17 +333,13 @@ Result<std::string> Model::sample(const std::string& prompt, const SamplingOptio
   const Result<model::Inference*> opened = inside_->reader();
   LOOM_TRY(opened.status());
   model::Inference& model = **opened;
-  Result<std::vector<int32_t>> encoded = encode(prompt);
-  LOOM_TRY(encoded.status());
-  std::vector<int32_t> tokens = encoded.take();
-  if (tokens.empty()) {
-    encoded = encode("\n");
-    LOOM_TRY(encoded.status());
-    tokens = encoded.take();
-  }
+  if (inside_->tokenizer == nullptr)
+    return fail(Code::not_found, "{}: no tokenizer beside the model", inside_->folder);
+  const text::Tokenizer& tokenizer = *inside_->tokenizer;
+  std::vector<int32_t> tokens = tokenizer.encode_document(prompt);
+  if (tokens.empty()) tokens = tokenizer.encode("\n");
   // Word pieces have no white space; what ends a text stands before the next one.
-  if (tokens.empty() && inside_->tokenizer->end_of_text())
-    tokens.push_back(*inside_->tokenizer->end_of_text());
+  if (tokens.empty() && tokenizer.end_of_text()) tokens.push_back(*tokenizer.end_of_text());
   if (tokens.empty()) return fail(Code::invalid_argument, "the prompt has no tokens, must have one");
   model.restart();
   size_t fed = 0;
@@ -355,12 +356,12 @@ Result<std::string> Model::sample(const std::string& prompt, const SamplingOptio
       LOOM_TRY(next.status());
       scores = next.take();
     }
-    const Result<int32_t> token = draw(scores, *inside_->tokenizer, options, static_cast<uint64_t>(made));
+    const Result<int32_t> token = draw(scores, tokenizer, options, static_cast<uint64_t>(made));
     LOOM_TRY(token.status());
     tokens.push_back(*token);
-    if (tokens.back() == inside_->tokenizer->end_of_text()) break;
+    if (tokens.back() == tokenizer.end_of_text()) break;
   }
-  return decode(tokens);
+  return decode(std::span<const int32_t>(tokens).subspan(tokenizer.begun(tokens)));
 }
 
 Result<std::vector<int32_t>> Model::encode(const std::string& text) const {

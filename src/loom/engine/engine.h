@@ -38,6 +38,8 @@ struct StepSettings {
   /// The loss is multiplied by it before backward, and gradients are divided by it where they are used, so
   /// that an fp16 job's derivatives are neither too small nor too large to be stored. Of other jobs: 1.
   double loss_scale = 1;
+  /// What the loss is the mean over: targets of the global batch. 0: Job::targets_per_step().
+  double targets = 0;
   /// Asked, if it is there, when ranks tell each other their losses: whether this one wants to end the run.
   const std::function<bool()>* stop = nullptr;
 };
@@ -131,7 +133,7 @@ class Engine {
   virtual Status load_state(const StateReaders& readers) = 0;
 
   /// What the next step or evaluation of microbatch `index` reads: tokens and targets, [batch, tokens] each.
-  /// A negative target does not count, but the mean is over Job::targets_per_step(). A classification's are
+  /// A negative target does not count, but the mean is over StepSettings::targets. A classification's are
   /// the classes, each at its sequence's first token. Without a prescaled batch, tensor rank t of T fills in
   /// its part: sequences [t · batch / T, (t + 1) · batch / T).
   virtual std::span<int32_t> tokens(int index) = 0;
@@ -150,8 +152,9 @@ class Engine {
   /// little longer than others. What lanes move is not in it. Errors: step()'s; unsupported on CPUs, of whose
   /// instructions timeline() knows.
   virtual Result<std::vector<cuda::KernelTime>> timed_step(const StepSettings& settings) = 0;
-  /// Mean loss over the global batch, without dropout and without gradients.
-  virtual Result<double> evaluate() = 0;
+  /// Mean loss over `targets` of the global batch (0: Job::targets_per_step()), without dropout and without
+  /// gradients.
+  virtual Result<double> evaluate(double targets = 0) = 0;
   /// Of a classification's last evaluation: sequences of the global batch whose likeliest class is the
   /// target.
   int64_t right() const { return right_; }

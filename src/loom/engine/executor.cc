@@ -291,7 +291,7 @@ model::Bound<T> Executor<T>::bind(Run& run, const Instruction& i) {
     if (use.array >= 0) exchanged_[static_cast<size_t>(use.array)] = at(run, use.buffer);
   }
   if (const StepSettings* settings = run.progress.settings)  // the loss is a mean, and scaled
-    bound.scale = static_cast<A>(settings->loss_scale / job_.targets_per_step());
+    bound.scale = static_cast<A>(settings->loss_scale / run.progress.mean_over(job_));
   return bound;
 }
 
@@ -443,8 +443,9 @@ Result<std::vector<cuda::KernelTime>> Executor<T>::timed_step(const StepSettings
 }
 
 template <typename T>
-Result<double> Executor<T>::evaluate() {
+Result<double> Executor<T>::evaluate(double targets) {
   Run run{.program = evaluation_, .memory = evaluation_memory_};
+  run.progress.targets = targets;
   LOOM_TRY(this->run(run));
   right_ = run.progress.right;
   return run.progress.result.loss;

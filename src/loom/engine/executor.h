@@ -38,7 +38,7 @@ class Executor final : public Engine {
   std::span<int32_t> targets(int index) override { return batches_.targets(index); }
   Result<StepResult> step(const StepSettings& settings) override;
   Result<std::vector<cuda::KernelTime>> timed_step(const StepSettings& settings) override;
-  Result<double> evaluate() override;
+  Result<double> evaluate(double targets) override;
   Result<std::vector<float>> logits(int64_t row) override;
 
  private:

@@ -194,7 +194,7 @@ Status StepEnd<T>::exchange_losses(StepProgress& step) {
   if (trains) result.bubble = std::max(0.0, 1 - busy / groups.ranks() / step.until_norm_seconds);
   double sum = 0;
   for (const double loss : ordered_losses_) sum += loss;
-  result.loss = sum / job.targets_per_step();
+  result.loss = sum / step.mean_over(job);
   step.right = static_cast<int64_t>(right);
   return {};
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "base/status.h"
 #include "text/tokenizer.h"
@@ -27,6 +28,10 @@ class BatchSource {
   virtual uint64_t windows() const = 0;
   /// Of the dataset's content; another dataset is another list.
   virtual uint64_t dataset_key() const = 0;
+  /// What the loss of the first `rows` sequences of a step is the mean over.
+  virtual int64_t targets(uint64_t step, int64_t rows) const = 0;
+  /// A sentence for the user about data that is left out; or "".
+  virtual std::string note() const { return ""; }
   /// Copies rows: inputs and targets are [rows.count, T] each, row-major; a negative target is none. Errors:
   /// invalid_argument (rows outside the batch, spans of another size), invalid_data.
   virtual Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const = 0;

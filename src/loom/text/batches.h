@@ -46,6 +46,7 @@ class Batches final : public BatchSource {
   /// Windows of an epoch.
   uint64_t windows() const override { return windows_; }
   uint64_t dataset_key() const override { return dataset_->key(); }
+  int64_t targets(uint64_t, int64_t rows) const override { return rows * options_.sequence_length; }
   /// The window of a row of a step.
   uint64_t window(uint64_t step, int64_t row) const;
   Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const override;

@@ -54,7 +54,8 @@ Status each_document(const std::string& folder, Split split, const Tokenizer& to
   }
   std::vector<Token> document, block;
   const auto finish = [&]() -> Status {
-    const Result<std::string> text = tokenizer.decode(document);
+    const std::span<const Token> whole = document;
+    const Result<std::string> text = tokenizer.decode(whole.subspan(tokenizer.begun(whole)));
     if (!text.ok()) return text.status();
     use(*text);
     document.clear();

@@ -1,7 +1,5 @@
 // Examples: texts with a label, to classify. A folder of examples holds dataset.json (with the labels'
-// names) and the tokenizer's files. For each split it holds SPLIT.tokens, with all texts one after the
-// other, and SPLIT.examples. The latter has the form of a token file, and two numbers for each text: its
-// count of tokens and its label.
+// names), the tokenizer's files, and the texts of each split as numbered sequences (text/stored_sequences.h).
 //
 // Thread safety: may be used from any thread at once.
 #pragma once
@@ -14,6 +12,7 @@
 #include "text/batches.h"
 #include "text/dataset.h"
 #include "text/labels.h"
+#include "text/stored_sequences.h"
 #include "text/text_file.h"
 
 namespace loom::text {
@@ -70,29 +69,16 @@ class ExampleDataset {
   /// labels).
   static Result<std::shared_ptr<const ExampleDataset>> open(const std::string& folder, Split split);
 
-  uint64_t size() const { return labels_.size(); }
-  std::span<const Token> tokens(uint64_t example) const {
-    return std::span(tokens_).subspan(starts_[example], starts_[example + 1] - starts_[example]);
-  }
-  int32_t label(uint64_t example) const { return labels_[example]; }
+  const StoredSequences& texts() const { return texts_; }
   const std::vector<std::string>& label_names() const { return names_; }
-  int64_t vocabulary_size() const { return vocabulary_size_; }
-  uint64_t tokenizer_hash() const { return tokenizer_hash_; }
-  /// What sequences are filled up with: the tokenizer's padding, or else its end of text.
-  Token padding() const { return padding_; }
   /// Tokens at the end of every text that stay where it is cut.
   size_t kept() const { return kept_; }
   /// Tells datasets apart by their content, wherever they lie.
   uint64_t key() const { return key_; }
 
  private:
-  std::vector<Token> tokens_;
-  std::vector<size_t> starts_ = {0};
-  std::vector<int32_t> labels_;
+  StoredSequences texts_;  // their numbers are labels
   std::vector<std::string> names_;
-  int64_t vocabulary_size_ = 0;
-  uint64_t tokenizer_hash_ = 0;
-  Token padding_ = 0;
   size_t kept_ = 1;
   uint64_t key_ = 0;
 };
@@ -107,8 +93,9 @@ class ExampleBatches final : public BatchSource {
   static Result<ExampleBatches> create(std::shared_ptr<const ExampleDataset> dataset,
                                        const BatchOptions& options);
 
-  uint64_t windows() const override { return dataset_->size(); }
+  uint64_t windows() const override { return dataset_->texts().size(); }
   uint64_t dataset_key() const override { return dataset_->key(); }
+  int64_t targets(uint64_t, int64_t rows) const override { return rows; }
   Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const override;
   void go_on(uint64_t step, uint64_t sequence) override {
     options_.from_step = step, options_.from_sequence = sequence;

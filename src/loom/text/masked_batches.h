@@ -28,6 +28,9 @@ class MaskedBatches final : public BatchSource {
 
   uint64_t windows() const override { return windows_.windows(); }
   uint64_t dataset_key() const override { return windows_.dataset_key(); }
+  int64_t targets(uint64_t, int64_t rows) const override {
+    return rows * masked_targets(options_.sequence_length);
+  }
   Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const override;
   void go_on(uint64_t step, uint64_t sequence) override {
     options_.from_step = step, options_.from_sequence = sequence;

@@ -132,8 +132,10 @@ std::vector<std::vector<Token>> tokenize(std::span<const Part> parts, const Toke
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < parts.size(); i = next++) {
+      // A validation split begins inside a document.
       if (parts[i].continues) tokenizer.encode_rest(parts[i].text, tokens[i]);
-      else tokenizer.encode(parts[i].text, tokens[i]);
+      else if (parts[i].split == Split::validation) tokenizer.encode(parts[i].text, tokens[i]);
+      else tokens[i] = tokenizer.encode_document(parts[i].text);
       if (parts[i].ends_document && tokenizer.end_of_text()) tokens[i].push_back(*tokenizer.end_of_text());
     }
   };

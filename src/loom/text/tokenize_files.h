@@ -1,6 +1,7 @@
-// Turns text files into a folder of tokens that TokenDataset reads. Every file is a document: after its last
-// token stands the end of text, if the tokenizer has one. The last part of every file is held out for
-// validation, cut at the end of a line.
+// Turns text files into a folder of tokens that TokenDataset reads. Every file is a document: before its
+// first token stands what the tokenizer begins documents with (Tokenizer::before_document), and after its
+// last the end of text, if there are such. The last part of every file is held out for validation, cut at the
+// end of a line.
 #pragma once
 
 #include <cstdint>

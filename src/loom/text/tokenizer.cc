@@ -1,5 +1,7 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
+
 #include "base/file.h"
 #include "format/json_file.h"
 #include "text/bpe.h"
@@ -53,6 +55,19 @@ Opened open_own(const std::string& path) {
 }
 
 }  // namespace
+
+size_t Tokenizer::begun(std::span<const Token> tokens) const {
+  const std::vector<Token> before = before_document();
+  const bool is = tokens.size() >= before.size() && std::equal(before.begin(), before.end(), tokens.begin());
+  return is ? before.size() : 0;
+}
+
+std::vector<Token> Tokenizer::encode_document(std::string_view text) const {
+  std::vector<Token> tokens = encode(text);
+  const std::vector<Token> before = before_document();
+  if (begun(tokens) == 0) tokens.insert(tokens.begin(), before.begin(), before.end());
+  return tokens;
+}
 
 Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::string& path) {
   if (path == "bytes") return std::shared_ptr<const Tokenizer>(std::make_shared<ByteTokenizer>());

@@ -69,6 +69,14 @@ class Tokenizer {
     const std::optional<Token> end = end_of_text();
     return end && specials().begin ? specials().begin : end;
   }
+  /// What stands in front of a document that a causal model reads: what the template puts in front of a text,
+  /// as Llama's does. Nothing where it puts something behind a text, too, as BERT's does.
+  std::vector<Token> before_document() const {
+    const SequenceTemplate around = sequence_template();
+    return around.after.empty() ? around.before : std::vector<Token>();
+  }
+  /// How many of `tokens` are that: all of before_document() where they begin with it, else 0.
+  size_t begun(std::span<const Token> tokens) const;
   /// The same for tokenizers that encode in the same way; token files carry it.
   virtual uint64_t hash() const = 0;
   /// "bytes", or "byte-level BPE of 50257 tokens".
@@ -81,6 +89,8 @@ class Tokenizer {
     encode(text, tokens);
     return tokens;
   }
+  /// The tokens of a document, with before_document() in front unless the text spells it out.
+  std::vector<Token> encode_document(std::string_view text) const;
 };
 
 /// `path` is "bytes" for the built-in one, a tokenizer.json, or a folder with tokenizer.json (byte-level BPE,

@@ -6,6 +6,7 @@
 #include "model/hugging_face.h"
 #include "model/objectives/objective.h"
 #include "model/same_model.h"
+#include "text/completions.h"
 #include "text/examples.h"
 #include "text/same_tokenizer.h"
 #include "train/config.h"
@@ -129,6 +130,7 @@ Result<model::Task> task_of(const Config& config) {
     return task;
   }
   if (text::holds_examples(config.data.folder)) return model::kClassification.task;
+  if (text::holds_completions(config.data.folder)) return model::kCausal.task;
   if (!config.model.from.empty()) {
     const Result<Json> json = config_of_from(config);
     LOOM_TRY(json.status());
@@ -149,6 +151,9 @@ Result<model::ModelSpec> spec_of(const Config& config, int64_t dataset_vocabular
   const Result<model::Family> family = family_of(config);
   LOOM_TRY(family.status());
   Result<model::ModelSpec> choices = model::choices_of(*family, *task);
+  if (!choices.ok() && text::holds_completions(config.data.folder))
+    return choices.status().in(fmt::format(
+        "{} holds prompts with completions, which only a causal model trains on", config.data.folder));
   LOOM_TRY(choices.status());
   model::ModelSpec spec = choices.take();
   if (spec.objective().predicts_classes) spec.labels = labels;

@@ -51,7 +51,7 @@ Result<Data> open_data(const Config& config) {
   const auto examples = text::ExampleDataset::open(folder, text::Split::train);
   LOOM_TRY(examples.status());
   data.labels = (*examples)->label_names();
-  data.padding = (*examples)->padding();
+  data.padding = (*examples)->texts().padding();
   return data;
 }
 

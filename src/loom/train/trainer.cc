@@ -120,6 +120,11 @@ engine::StepSettings settings_of_step(const Config& config, const LossScaler& lo
   return settings;
 }
 
+/// Of the first `rows` sequences of a step; at least 1, to divide by.
+double targets_of(const text::BatchSource& source, int64_t step, int64_t rows) {
+  return static_cast<double>(std::max<int64_t>(1, source.targets(static_cast<uint64_t>(step), rows)));
+}
+
 }  // namespace
 
 /// What a rank can find wrong by itself: a folder that is not there on its node, for one.
@@ -132,6 +137,7 @@ Result<model::ModelSpec> Trainer::open() {
   Result<std::string> other_classes = take_classes(config_, *spec, data_.labels);
   LOOM_TRY(other_classes.status());
   start_.other_classes = other_classes.take();
+  if (std::string note = data_.train->note(); !note.empty()) notes_.push_back(std::move(note));
   const std::string& from = config_.model.from;
   if (!from.empty()) {
     const Result<format::Json> json = format::read_config(from);
@@ -353,6 +359,7 @@ Result<StepRecord> Trainer::step() {
   engine::StepSettings settings =
       settings_of_step(config_, loss_scaler_, progress_.next_step, progress_.moments_begin);
   settings.stop = &stop_;
+  settings.targets = targets_of(*data_.train, progress_.next_step, config_.data.global_batch);
   const Result<engine::StepResult> result = engine_->step(settings);
   if (!result.ok()) return folder_->with_way_back(result.status());
   LOOM_TRY(folder_->with_way_back(loss_scaler_.update(progress_.next_step, result->loss, result->skipped)));
@@ -422,13 +429,15 @@ Result<std::optional<double>> Trainer::validate() {
   const int64_t batch = config_.data.global_batch;
   const int64_t batches = std::min((all - 1) / batch + 1, config_.run.evaluation_steps);
   const int64_t sequences = std::min(all, batches * batch);
-  double sum = 0;
+  double sum = 0, counted = 0;
   int64_t right = 0;
   for (int64_t step = 0; step < batches; ++step) {
     LOOM_TRY(read_batch(*engine_, *groups_, *data_.validation, step, all - step * batch));
-    const Result<double> loss = engine_->evaluate();
+    const double targets = targets_of(*data_.validation, step, std::min(batch, all - step * batch));
+    const Result<double> loss = engine_->evaluate(targets);
     LOOM_TRY(loss.status());
-    sum += *loss * static_cast<double>(batch);
+    sum += *loss * targets;
+    counted += targets;
     right += engine_->right();
     const Result<bool> asked = engine::any_rank(*groups_, stop_ && stop_());
     LOOM_TRY(asked.status());
@@ -438,7 +447,7 @@ Result<std::optional<double>> Trainer::validate() {
   if (spec_.objective().metric == model::Metric::accuracy)
     findings_.validation_accuracy = static_cast<double>(right) / static_cast<double>(sequences);
   LOOM_TRY(memory_.look(Moment::evaluation, *groups_));
-  return std::optional<double>(sum / static_cast<double>(sequences));
+  return std::optional<double>(sum / counted);
 }
 
 /// What a checkpoint's manifest has beside files and layouts of the state.

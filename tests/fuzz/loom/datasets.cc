@@ -1,8 +1,11 @@
-// A folder of tokens: dataset.json and token files, with labels or without. Token files have the right
-// hashes, since no fuzzer finds them.
+// A folder of tokens: dataset.json and token files, with labels, with completions, or without. Token files
+// have the right hashes, since no fuzzer finds them.
+#include <algorithm>
+
 #include "base/hash.h"
 #include "file_folder.h"
 #include "fuzz.h"
+#include "text/completions.h"
 #include "text/dataset.h"
 #include "text/examples.h"
 
@@ -43,13 +46,30 @@ void read(const text::TokenDataset& dataset) {
   (void)dataset.read(dataset.tokens() - tokens.size(), tokens);
 }
 
+void read(const text::StoredSequences& stored) {
+  for (uint64_t i = 0; i < stored.size(); ++i)
+    for (const text::Token token : stored.tokens(i))
+      fuzz::require(token >= 0 && token < stored.vocabulary_size(), "a token is in the vocabulary");
+}
+
 void read(const text::ExampleDataset& dataset) {
-  for (uint64_t i = 0; i < dataset.size(); ++i) {
-    for (const text::Token token : dataset.tokens(i))
-      fuzz::require(token >= 0 && token < dataset.vocabulary_size(), "a token is in the vocabulary");
-    const int32_t label = dataset.label(i);
+  read(dataset.texts());
+  for (uint64_t i = 0; i < dataset.texts().size(); ++i) {
+    const int32_t label = dataset.texts().number(i);
     fuzz::require(label >= 0 && static_cast<size_t>(label) < dataset.label_names().size(),
                   "a label has a name");
+  }
+}
+
+void read(const std::shared_ptr<const text::StoredSequences>& completions) {
+  read(*completions);
+  for (const int64_t length : {1, 7, 64}) {
+    const auto batches = text::CompletionBatches::create(completions, {length, 2});
+    if (!batches.ok()) continue;
+    std::vector<text::Token> inputs(static_cast<size_t>(2 * length)), targets(inputs.size());
+    fuzz::require(batches->read(0, {0, 2}, inputs, targets).ok(), "a completion can be read");
+    const auto count = std::ranges::count_if(targets, [](text::Token target) { return target >= 0; });
+    fuzz::require(count == batches->targets(0, 2), "targets are counted");
   }
 }
 
@@ -64,5 +84,7 @@ FUZZ_TARGET(datasets) {
   for (const text::Split split : {text::Split::train, text::Split::validation}) {
     if (const auto dataset = text::TokenDataset::open(folder.path(), split); dataset.ok()) read(**dataset);
     if (const auto dataset = text::ExampleDataset::open(folder.path(), split); dataset.ok()) read(**dataset);
+    if (const auto completions = text::open_completions(folder.path(), split); completions.ok())
+      read(*completions);
   }
 }

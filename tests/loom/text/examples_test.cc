@@ -141,9 +141,9 @@ TEST(Examples, AreReadPaddedAndCut) {
   const auto data = ExampleDataset::open(folder / "data", Split::train);
   LOOM_ASSERT_OK(data);
   const SpecialTokens specials = tokenizer->specials();
-  EXPECT_EQ((*data)->padding(), specials.padding);
-  EXPECT_EQ((*data)->tokens(0).front(), specials.begin);
-  EXPECT_EQ((*data)->tokens(0).back(), specials.end);
+  EXPECT_EQ((*data)->texts().padding(), specials.padding);
+  EXPECT_EQ((*data)->texts().tokens(0).front(), specials.begin);
+  EXPECT_EQ((*data)->texts().tokens(0).back(), specials.end);
   const auto batches = ExampleBatches::create(*data, {6, 5, 1, true});
   LOOM_ASSERT_OK(batches);
   std::map<int32_t, int> seen;

@@ -111,10 +111,35 @@ TEST_F(TokenizeFiles, PartsHaveTheTokensOfTheWholeForLlamasKinds) {
     options.validation_fraction = 0;
     options.part_bytes = 100;
     LOOM_ASSERT_OK(tokenize_files({text_file("a", corpus)}, tokens_, **tokenizer, options));
-    std::vector<Token> expected = (*tokenizer)->encode(corpus);
+    std::vector<Token> expected = (*tokenizer)->encode_document(corpus);
     if ((*tokenizer)->end_of_text()) expected.push_back(*(*tokenizer)->end_of_text());
     EXPECT_EQ(all_tokens(**TokenDataset::open(tokens_, Split::train)), expected) << name;
   }
+}
+
+/// A dataset of a Llama used to have no token in front of its documents.
+TEST_F(TokenizeFiles, DocumentsBeginAsTheTemplateSays) {
+  const auto tokenizer = open_tokenizer(fixture("llama2.json"));
+  LOOM_ASSERT_OK(tokenizer);
+  TokenizeOptions options;
+  options.validation_fraction = 0.5;
+  LOOM_ASSERT_OK(tokenize_files({text_file("a", "one\ntwo\n"), text_file("b", "<s>one\ntwo\n")}, tokens_,
+                                **tokenizer, options));
+  std::vector<Token> document = (*tokenizer)->encode("one\n");
+  document.insert(document.begin(), 1);
+  document.push_back(2);
+  std::vector<Token> both = document;
+  both.insert(both.end(), document.begin(), document.end());
+  EXPECT_EQ(all_tokens(**TokenDataset::open(tokens_, Split::train)), both)
+      << "what is spelled out is not added";
+  EXPECT_EQ(all_tokens(**TokenDataset::open(tokens_, Split::validation)).front(),
+            (*tokenizer)->encode("two")[0])
+      << "a validation split begins inside a document";
+
+  const auto pieces = open_tokenizer(fixture("wordpiece.json"));
+  LOOM_ASSERT_OK(pieces);
+  EXPECT_EQ((*pieces)->encode_document("weft"), (*pieces)->encode("weft"))
+      << "a template with both ends is BERT's";
 }
 
 // With a space in front of every text, or tokens that take white space, a text cannot be cut; it is then one

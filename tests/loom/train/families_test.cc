@@ -62,7 +62,7 @@ TEST_F(FamilyRuns, ClassificationsLearn) {
     const auto batches = text::ExampleBatches::create(*data, {16, 10, 0, false});
     std::vector<text::Token> inputs(160), targets(160);
     LOOM_ASSERT_OK(batches->read(0, {0, 10}, inputs, targets));
-    const auto logits = (*opened)->classify(inputs, 10, (*data)->padding());
+    const auto logits = (*opened)->classify(inputs, 10, (*data)->texts().padding());
     LOOM_ASSERT_OK(logits);
     int right = 0;
     for (size_t i = 0; i < 10; ++i)

@@ -101,6 +101,7 @@ class SlowBatches final : public text::BatchSource {
       : source_(std::move(source)), each_(each) {}
   uint64_t windows() const override { return source_->windows(); }
   uint64_t dataset_key() const override { return source_->dataset_key(); }
+  int64_t targets(uint64_t step, int64_t rows) const override { return source_->targets(step, rows); }
   Status read(uint64_t step, text::Rows rows, std::span<text::Token> inputs,
               std::span<text::Token> targets) const override {
     std::this_thread::sleep_for(each_);

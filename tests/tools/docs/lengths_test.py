@@ -5,7 +5,7 @@ from pages import pages
 
 # The limit of a folder. The second number is what the project aims at; None: no aim.
 LIMITS = {
-    "docs/tutorial": (1_300, 2_000),
+    "docs/tutorial": (1_700, 2_000),
     "docs/how-to": (6_000, 6_000),
     "docs/reference": (7_850, 12_000),
     "docs/explanation": (9_000, 9_000),

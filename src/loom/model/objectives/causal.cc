@@ -1,11 +1,19 @@
-// Causal language modelling: each token predicts the next one.
+// Causal language modelling: each token predicts the next one. Of prompts with completions, those before a
+// completion's tokens do.
 #include "model/families/family.h"
 #include "model/objectives/token_data.h"
+#include "text/completions.h"
 
 namespace loom::model {
 namespace {
 
 OpenedData open(const SplitOfData& from) {
+  if (text::holds_completions(from.folder)) {
+    auto completions = text::open_completions(from.folder, from.split);
+    LOOM_TRY(completions.status());
+    LOOM_TRY(text::check_tokens_of(from.folder, (*completions)->tokenizer_hash(), from.tokenizer));
+    return hold(text::CompletionBatches::create(completions.take(), from.options));
+  }
   auto data = open_tokens(from);
   LOOM_TRY(data.status());
   return hold(text::Batches::create(data.take(), from.options));

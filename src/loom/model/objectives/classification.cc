@@ -8,7 +8,7 @@ namespace {
 OpenedData open(const SplitOfData& from) {
   auto data = text::ExampleDataset::open(from.folder, from.split);
   LOOM_TRY(data.status());
-  LOOM_TRY(text::check_tokens_of(from.folder, (*data)->tokenizer_hash(), from.tokenizer));
+  LOOM_TRY(text::check_tokens_of(from.folder, (*data)->texts().tokenizer_hash(), from.tokenizer));
   return hold(text::ExampleBatches::create(data.take(), from.options));
 }
 

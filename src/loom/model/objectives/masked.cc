@@ -2,12 +2,19 @@
 // sides.
 #include "model/families/family.h"
 #include "model/objectives/token_data.h"
+#include "text/completions.h"
 #include "text/masked_batches.h"
 
 namespace loom::model {
 namespace {
 
 OpenedData open(const SplitOfData& from) {
+  if (text::holds_completions(from.folder))
+    return fail(
+        Code::invalid_argument,
+        "{} holds prompts with completions, which only a causal model trains on; `loom tokenize` without "
+        "--completions makes data for others",
+        from.folder);
   auto data = open_tokens(from);
   LOOM_TRY(data.status());
   return hold(text::MaskedBatches::create(data.take(), from.tokenizer.specials(), from.options));

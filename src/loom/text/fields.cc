@@ -1,0 +1,157 @@
+#include "text/fields.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "format/json_file.h"
+#include "text/delimited.h"
+
+namespace loom::text {
+namespace {
+
+using format::Json;
+
+/// Names for a sentence, the first ones where there are many.
+std::string keys_of(const Json& object) {
+  constexpr size_t kNamed = 5, kShown = 40;
+  std::vector<std::string> keys;
+  for (const auto& item : object.items())
+    if (keys.size() < kNamed) keys.push_back(fmt::format("\"{}\"", item.key().substr(0, kShown)));
+  return fmt::format("{}{}", fmt::join(keys, ", "), object.size() > kNamed ? ", …" : "");
+}
+
+Result<TwoFields> of_json(std::string_view line, const FieldRules& rules) {
+  const Result<Json> json = format::parse_json(line);
+  LOOM_TRY(json.status());
+  for (const char* name : {rules.first, rules.second})
+    if (json->is_object() && !json->empty() && !json->contains(name))
+      return fail(Code::invalid_data, "\"{}\" is missing, must be a text; the object has {}", name,
+                  keys_of(*json));
+  Result<std::string> first = format::required<std::string>(*json, rules.first);
+  LOOM_TRY(first.status());
+  if (rules.second_may_be_whole && json->contains(rules.second) && (*json)[rules.second].is_number_integer())
+    return TwoFields{first.take(), (*json)[rules.second].dump()};
+  Result<std::string> second = format::required<std::string>(*json, rules.second);
+  LOOM_TRY(second.status());
+  return TwoFields{first.take(), second.take()};
+}
+
+template <typename Read>
+Result<std::vector<TwoFields>> of_lines(std::string_view content, const FieldRules& rules, Read read) {
+  std::vector<TwoFields> records;
+  int64_t number = 0;
+  for (size_t at = 0; at < content.size();) {
+    const size_t end = std::min(content.find('\n', at), content.size());
+    std::string_view line = content.substr(at, end - at);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    at = end + 1;
+    ++number;
+    if (line.empty()) continue;
+    Result<TwoFields> record = read(line);
+    LOOM_TRY(record.status().in(fmt::format("line {}", number)));
+    LOOM_TRY(rules.check(*record).in(fmt::format("line {}", number)));
+    record->line = number;
+    records.push_back(record.take());
+  }
+  return records;
+}
+
+/// Which columns of a file hold what.
+struct Columns {
+  size_t first = 0, second = 0, all = 0;
+};
+
+/// Those that the first line names; nothing where it does not.
+std::optional<Columns> columns_of(const Record& names, const FieldRules& rules) {
+  const auto find = [&](const char* name) {
+    return static_cast<size_t>(std::find(names.fields.begin(), names.fields.end(), name) -
+                               names.fields.begin());
+  };
+  const Columns columns{find(rules.first), find(rules.second), names.fields.size()};
+  if (columns.first == columns.all || columns.second == columns.all) return std::nullopt;
+  return columns;
+}
+
+/// Of a first line.
+Status no_columns(const std::vector<std::string>& fields, const FieldRules& rules) {
+  constexpr size_t kShown = 200;
+  std::string line = fmt::format("\"{}\"", fmt::join(fields, "\", \""));
+  const bool is_json = line.starts_with("\"{") || line.starts_with("\"[");
+  if (line.size() > kShown) line = line.substr(0, line.find_last_of(' ', kShown) + 1) + "…";
+  return fail(Code::invalid_data,
+              "it must name the columns, of which \"{}\" and \"{}\" are read, and is {}{}", rules.first,
+              rules.second, line, is_json ? "; --format jsonl reads JSON, an object on each line" : "");
+}
+
+Result<std::vector<TwoFields>> of_records(std::string_view content, char separator, const FieldRules& rules) {
+  DelimitedReader reader(content, separator);
+  std::vector<TwoFields> records;
+  std::optional<Columns> columns;
+  for (;;) {
+    Result<std::optional<Record>> record = reader.next();
+    LOOM_TRY(record.status());
+    if (!*record) return records;
+    std::vector<std::string>& fields = (*record)->fields;
+    const std::string place = fmt::format("line {}", (*record)->line);
+    if (!columns) {
+      columns = columns_of(**record, rules);
+      if (columns) continue;
+      return no_columns(fields, rules).in(place);
+    }
+    if (fields.size() != columns->all)
+      return fail(Code::invalid_data, "{}: it must be {} fields, but has {}", place, columns->all,
+                  fields.size());
+    TwoFields read{std::move(fields[columns->first]), std::move(fields[columns->second]), (*record)->line};
+    LOOM_TRY(rules.check(read).in(place));
+    records.push_back(std::move(read));
+  }
+}
+
+/// Plain lines, whose texts may have any quotation marks and tabs, or columns that the first line names.
+Result<std::vector<TwoFields>> of_tabs(std::string_view content, const FieldRules& rules) {
+  if (rules.of_plain_line == nullptr) return of_records(content, '\t', rules);
+  const Result<std::optional<Record>> first = DelimitedReader(content, '\t').next();
+  if (first.ok() && *first) {
+    if (columns_of(**first, rules)) return of_records(content, '\t', rules);
+    const std::vector<std::string>& fields = (*first)->fields;
+    if (fields.size() == 2 && fields[1] == rules.second)
+      return fail(
+          Code::invalid_data,
+          "line {}: it names the columns \"{}\" and \"{}\", must name \"{}\" and \"{}\"; without such "
+          "a line, others are a {}, a tab and a {}",
+          (*first)->line, fields[0], fields[1], rules.first, rules.second, rules.second, rules.first);
+  }
+  return of_lines(content, rules, rules.of_plain_line);
+}
+
+}  // namespace
+
+Status check_text(const char* name, const std::string& value) {
+  if (const size_t nul = value.find('\0'); nul != std::string::npos)
+    return fail(Code::invalid_data, "the {} has a NUL as its byte {}, which no text has", name, nul);
+  if (value.empty()) return fail(Code::invalid_data, "the {} is empty, must have a character", name);
+  return {};
+}
+
+Result<std::vector<TwoFields>> read_fields(const TextFile& file, const std::string& format,
+                                           const FieldRules& rules) {
+  const std::string extension = std::filesystem::path(file.path()).extension().string();
+  const std::string wanted = !format.empty()         ? format
+                             : extension == ".jsonl" ? "jsonl"
+                             : extension == ".csv"   ? "csv"
+                                                     : "tsv";
+  Result<std::vector<TwoFields>> records =
+      wanted == "jsonl"
+          ? of_lines(file.text(), rules, [&](std::string_view line) { return of_json(line, rules); })
+      : wanted == "csv" ? of_records(file.text(), ',', rules)
+      : wanted == "tsv"
+          ? of_tabs(file.text(), rules)
+          : fail(Code::invalid_argument, "the format \"{}\" is unknown, must be jsonl, csv or tsv", wanted);
+  LOOM_TRY(records.status().in(file.name()));
+  return records;
+}
+
+}  // namespace loom::text

@@ -1,0 +1,138 @@
+#include "text/stored_sequences.h"
+
+#include <limits>
+#include <optional>
+
+#include "base/file.h"
+#include "text/permutation.h"
+#include "text/replace_tokenizer.h"
+#include "text/token_file.h"
+#include "text/tokenize_files.h"
+
+namespace loom::text {
+namespace {
+
+using format::Json;
+
+/// Numbers of .examples files: any that a token can be.
+constexpr int64_t kAnyNumber = std::numeric_limits<Token>::max();
+
+/// Writes one split.
+class Writer {
+ public:
+  static Result<Writer> create(const std::string& folder, Split split, const Tokenizer& tokenizer) {
+    const std::string stem = join_path(folder, split_name(split));
+    Result<TokenFileWriter> tokens =
+        TokenFileWriter::create(stem + ".tokens", tokenizer.vocabulary_size(), tokenizer.hash());
+    LOOM_TRY(tokens.status());
+    Result<TokenFileWriter> examples =
+        TokenFileWriter::create(stem + ".examples", kAnyNumber, tokenizer.hash());
+    LOOM_TRY(examples.status());
+    return Writer(tokens.take(), examples.take());
+  }
+  Status add(const NumberedSequence& sequence) {
+    const Token numbers[] = {static_cast<Token>(sequence.tokens.size()), sequence.number};
+    LOOM_TRY(tokens_.append(sequence.tokens));
+    return examples_.append(numbers);
+  }
+  Json to_json() const { return {{"examples", examples_.count() / 2}, {"tokens", tokens_.count()}}; }
+  Status finish() {
+    LOOM_TRY(tokens_.finish());
+    return examples_.finish();
+  }
+
+ private:
+  Writer(TokenFileWriter tokens, TokenFileWriter examples)
+      : tokens_(std::move(tokens)), examples_(std::move(examples)) {}
+  TokenFileWriter tokens_, examples_;
+};
+
+}  // namespace
+
+Result<StoredSequences> StoredSequences::open(const std::string& folder, Split split, const Json& json) {
+  const std::string path = join_path(folder, kDatasetFile);
+  LOOM_TRY(check_version(json, path));
+  StoredSequences stored;
+  const Result<int> padding = format::required<int>(json, "padding");
+  LOOM_TRY(padding.status().in(path));
+  stored.padding_ = *padding;
+
+  const std::string stem = join_path(folder, split_name(split));
+  const Result<TokenFile> tokens = TokenFile::open_listed(stem + ".tokens");
+  LOOM_TRY(tokens.status());
+  const Result<TokenFile> examples = TokenFile::open_listed(stem + ".examples");
+  LOOM_TRY(examples.status());
+  // All of it is read here anyway.
+  LOOM_TRY(tokens->verify());
+  LOOM_TRY(examples->verify());
+  stored.vocabulary_size_ = tokens->vocabulary_size();
+  if (*padding < 0 || *padding >= tokens->vocabulary_size())
+    return fail(Code::invalid_data, "\"padding\" of {} is {}, must be in the vocabulary, [0, {})", path,
+                *padding, tokens->vocabulary_size());
+  stored.tokenizer_hash_ = tokens->tokenizer_hash();
+  stored.file_keys_ = {tokens->key(), examples->key()};
+  stored.tokens_.resize(tokens->count());
+  LOOM_TRY(tokens->read(0, stored.tokens_));
+  std::vector<Token> numbers(examples->count());
+  LOOM_TRY(examples->read(0, numbers));
+  for (size_t i = 0; i + 1 < numbers.size(); i += 2) {
+    if (numbers[i] < 1)
+      return fail(Code::invalid_data, "example {} of {}.examples has {} tokens, must have at least one",
+                  i / 2, stem, numbers[i]);
+    stored.starts_.push_back(stored.starts_.back() + static_cast<size_t>(numbers[i]));
+    stored.numbers_.push_back(numbers[i + 1]);
+  }
+  if (stored.numbers_.empty() || stored.starts_.back() != stored.tokens_.size())
+    return fail(Code::invalid_data, "{}.examples speaks of {} tokens, but {}.tokens has {}", stem,
+                stored.starts_.back(), stem, stored.tokens_.size());
+  return stored;
+}
+
+Status check_fraction(double validation) {
+  if (validation >= 0 && validation < 1) return {};
+  return fail(Code::invalid_argument, "the validation fraction is {}, must be in [0, 1)", validation);
+}
+
+Result<SplitSizes> write_sequences(std::span<const NumberedSequence> sequences, const std::string& folder,
+                                   const Tokenizer& tokenizer, double validation, const char* what,
+                                   Json json) {
+  LOOM_TRY(check_fraction(validation));
+  const std::optional<Token> padding =
+      tokenizer.specials().padding ? tokenizer.specials().padding : tokenizer.end_of_text();
+  if (!padding)
+    return fail(Code::invalid_argument,
+                "the tokenizer has neither a padding token nor an end of text to fill sequences up with");
+  // By a permutation: every n-th sequence might be always of the same kind.
+  const Permutation order(sequences.size(), 0, 0);
+  const auto wanted = static_cast<uint64_t>(static_cast<double>(sequences.size()) * validation);
+  SplitSizes sizes;
+  for (uint64_t i = 0; i < sequences.size(); ++i)
+    if (!sequences[i].tokens.empty()) ++(order(i) < wanted ? sizes.validation : sizes.train);
+  if (sizes.train == 0 || sizes.validation == 0)
+    return fail(Code::invalid_argument,
+                "{} {} with {:g} % held out leave {} to train on and {} to validate with, must be at least "
+                "one each: give more {}, or choose another fraction (--validation 0.3)",
+                sequences.size(), what, validation * 100, sizes.train, sizes.validation, what);
+  LOOM_TRY(make_folders(folder));
+  LOOM_TRY(remove_dataset(folder));
+  LOOM_TRY(replace_tokenizer(tokenizer, folder));
+  Result<Writer> train = Writer::create(folder, Split::train, tokenizer),
+                 held_out = Writer::create(folder, Split::validation, tokenizer);
+  LOOM_TRY(train.status());
+  LOOM_TRY(held_out.status());
+  for (uint64_t i = 0; i < sequences.size(); ++i)
+    if (!sequences[i].tokens.empty()) LOOM_TRY((order(i) < wanted ? *held_out : *train).add(sequences[i]));
+  LOOM_TRY(train->finish());
+  LOOM_TRY(held_out->finish());
+  json["version"] = kDatasetVersion;
+  json["tokenizer"] = {{"description", tokenizer.description()},
+                       {"vocabulary_size", tokenizer.vocabulary_size()},
+                       {"hash", fmt::format("{:016x}", tokenizer.hash())}};
+  json["padding"] = *padding;
+  json[split_name(Split::train)] = train->to_json();
+  json[split_name(Split::validation)] = held_out->to_json();
+  LOOM_TRY(format::write_json(join_path(folder, kDatasetFile), json));
+  return sizes;
+}
+
+}  // namespace loom::text

@@ -1,0 +1,220 @@
+// Prompts with completions: how they are read, which tokens they have, and which of these are targets.
+#include "text/completions.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "format/json_file.h"
+#include "support.h"
+
+namespace loom::text {
+namespace {
+
+using testing::fails_with;
+using testing::fixture;
+using testing::put_file;
+using testing::TemporaryFolder;
+
+using Tokens = std::vector<Token>;
+
+std::shared_ptr<const Tokenizer> opened(const std::string& path) { return open_tokenizer(path).take(); }
+
+Result<std::vector<Completion>> read_from(const std::string& path, const std::string& format = "") {
+  const Result<TextFile> file = TextFile::open(path);
+  if (!file.ok()) return file.status();
+  return read_completions(*file, format);
+}
+
+TEST(Completions, AreReadFromEveryFormat) {
+  const TemporaryFolder folder;
+  put_file(folder / "a.jsonl",
+           "{\"prompt\": \"2+2=\", \"completion\": \"4\"}\n\n{\"id\": 7, \"completion\": \"\\n\", "
+           "\"prompt\": \"x\"}\n");
+  put_file(folder / "a.csv", "completion,id,prompt\n4,1,2+2=\n\"\n\",7,x\n");
+  put_file(folder / "a.tsv", "prompt\tcompletion\n2+2=\t4\nx\t\"\n\"\n");
+  for (const char* name : {"a.jsonl", "a.csv", "a.tsv"}) {
+    const auto completions = read_from(folder / name);
+    LOOM_ASSERT_OK(completions);
+    ASSERT_EQ(completions->size(), 2u) << name;
+    EXPECT_EQ((*completions)[0].prompt, "2+2=") << name;
+    EXPECT_EQ((*completions)[0].completion, "4") << name;
+    EXPECT_EQ((*completions)[1].completion, "\n") << name;
+  }
+}
+
+TEST(Completions, BadRecordsAreNamed) {
+  const TemporaryFolder folder;
+  const auto refused = [&](const char* name, const std::string& content, const char* why) {
+    put_file(folder / name, content);
+    EXPECT_TRUE(fails_with(read_from(folder / name), Code::invalid_data, why)) << content;
+  };
+  refused("a.jsonl", "{\"prompt\": \"a\"}\n", "line 1: \"completion\"");
+  refused("a.jsonl", "{\"prompt\": \"a\", \"completion\": 4}\n", "\"completion\"");
+  refused("a.jsonl", "{\"prompt\": \"\", \"completion\": \"b\"}\n", "line 1: the prompt is empty");
+  refused("a.jsonl", "{\"prompt\": \"a\", \"completion\": \"\"}\n", "line 1: the completion is empty");
+  refused("a.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\\u0000\"}\n",
+          "the completion has a NUL as its byte 1");
+  refused("a.jsonl", "{\"messages\": [], \"id\": 1}\n",
+          "line 1: \"prompt\" is missing, must be a text; the object has \"messages\", \"id\"");
+  refused("a.json", "{\"prompt\": \"a\", \"completion\": \"b\"}\n", "--format jsonl reads JSON");
+  refused("a.json", "[" + std::string(100'000, ' ') + "]\n", "and is \"[");
+  refused("a.tsv", "one\ttwo\n",
+          "line 1: it must name the columns, of which \"prompt\" and \"completion\" are read");
+  refused("a.csv", "prompt,completion\na\n", "line 2: it must be 2 fields, but has 1");
+}
+
+TEST(Completions, BeginAndEndAsTheTokenizerSays) {
+  const TemporaryFolder folder;
+  std::filesystem::copy(fixture("llama3.json"), folder / "tokenizer.json");
+  put_file(folder / "tokenizer_config.json", "{\"eos_token\": \"<|eot_id|>\"}");
+  const auto llama = opened(folder.path());
+  const Token begin = llama->encode("<|begin_of_text|>")[0];
+  const Tokens both = llama->encode("2+2=4");
+  const NumberedSequence sequence = completion_tokens({"2+2=", "4"}, *llama);
+  ASSERT_EQ(sequence.tokens.size(), both.size() + 2);
+  EXPECT_EQ(sequence.tokens.front(), begin);
+  EXPECT_EQ(sequence.tokens.back(), llama->end_of_text());
+  EXPECT_TRUE(std::equal(both.begin(), both.end(), sequence.tokens.begin() + 1));
+  EXPECT_EQ(sequence.number, static_cast<Token>(llama->encode("2+2=").size() + 1));
+
+  const NumberedSequence spelled = completion_tokens({"<|begin_of_text|>2+2=", "4<|eot_id|>"}, *llama);
+  EXPECT_EQ(spelled.tokens, sequence.tokens) << "what is spelled out is not added again";
+  EXPECT_EQ(spelled.number, sequence.number);
+
+  const auto bytes = opened("bytes");
+  EXPECT_EQ(completion_tokens({"ab", "c"}, *bytes).tokens, (Tokens{'a', 'b', 'c', 256}));
+}
+
+/// "the we" ends in the middle of a token of the whole text.
+TEST(Completions, ATokenOfBothIsTheCompletions) {
+  for (const char* name : {"gpt2.json", "llama2.json", "mistral.json"}) {
+    const auto tokenizer = opened(fixture(name));
+    const std::string text = "the weft is the weft";
+    const Tokens whole = tokenizer->encode_document(text);
+    for (size_t cut = 1; cut < text.size(); ++cut) {
+      const NumberedSequence sequence =
+          completion_tokens({text.substr(0, cut), text.substr(cut)}, *tokenizer);
+      ASSERT_EQ(sequence.tokens.size(), whole.size() + 1);
+      EXPECT_TRUE(std::equal(whole.begin(), whole.end(), sequence.tokens.begin())) << name << " at " << cut;
+      const auto prompt = static_cast<size_t>(sequence.number);
+      const std::string read = *tokenizer->decode(
+          std::span(whole).subspan(tokenizer->begun(whole)).first(prompt - tokenizer->begun(whole)));
+      const size_t space = read.starts_with(' ') ? 1 : 0;  // which SentencePiece puts in front
+      EXPECT_TRUE(text.substr(0, cut).starts_with(read.substr(space)))
+          << name << ": \"" << read << "\" at " << cut;
+      EXPECT_LT(prompt, sequence.tokens.size() - 1) << "something is left to learn";
+    }
+  }
+}
+
+/// 40 sums; their tokens are bytes.
+std::vector<Completion> sums() {
+  std::vector<Completion> sums;
+  for (int i = 0; i < 40; ++i)
+    sums.push_back({fmt::format("{} and {} = ", i, 3 * i), std::string(static_cast<size_t>(1 + i % 7), 'x')});
+  return sums;
+}
+
+class CompletionBatch : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto made = tokenize_completions(sums(), folder_ / "data", *opened("bytes"), 0.25);
+    LOOM_ASSERT_OK(made);
+    EXPECT_EQ(made->train, 30u);
+    EXPECT_EQ(made->validation, 10u);
+    Result<std::shared_ptr<const StoredSequences>> data = open_completions(folder_ / "data", Split::train);
+    LOOM_ASSERT_OK(data);
+    data_ = data.take();
+  }
+
+  static int64_t count(const Tokens& targets) {
+    return std::ranges::count_if(targets, [](Token target) { return target >= 0; });
+  }
+
+  const TemporaryFolder folder_;
+  std::shared_ptr<const StoredSequences> data_;
+};
+
+TEST_F(CompletionBatch, HasTheCompletionsTokensAsTargets) {
+  EXPECT_TRUE(holds_completions(folder_ / "data"));
+  EXPECT_FALSE(holds_completions(folder_.path()));
+  constexpr int64_t kLength = 24, kRows = 5;
+  const auto batches = CompletionBatches::create(data_, {kLength, kRows, 1, true});
+  LOOM_ASSERT_OK(batches);
+  EXPECT_EQ(batches->windows(), 30u);
+  EXPECT_EQ(batches->note(), "");
+  Tokens inputs(kLength * kRows), targets(inputs.size());
+  std::vector<std::string> seen;
+  for (uint64_t step = 0; step < 6; ++step) {
+    LOOM_ASSERT_OK(batches->read(step, {0, kRows}, inputs, targets));
+    EXPECT_EQ(batches->targets(step, kRows), count(targets));
+    EXPECT_EQ(batches->targets(step, 2), count(Tokens(targets.begin(), targets.begin() + 2 * kLength)));
+    for (int64_t row = 0; row < kRows; ++row) {
+      std::string prompt, completion;
+      bool ended = false;
+      for (int64_t at = row * kLength; at < (row + 1) * kLength; ++at) {
+        const Token input = inputs[static_cast<size_t>(at)], target = targets[static_cast<size_t>(at)];
+        if (target == 256) ended = true;
+        else if (target >= 0) completion += static_cast<char>(target);
+        if (completion.empty() && input != 256) prompt += static_cast<char>(input);
+        if (target >= 0 && target != 256) {
+          EXPECT_EQ(target, inputs[static_cast<size_t>(at) + 1]);
+        }
+      }
+      EXPECT_TRUE(ended) << "the end is learned, too";
+      EXPECT_TRUE(completion.find_first_not_of('x') == completion.npos && !completion.empty()) << completion;
+      seen.push_back(prompt + completion);
+    }
+  }
+  std::ranges::sort(seen);
+  EXPECT_EQ(std::ranges::unique(seen).begin(), seen.end()) << "an epoch has each once";
+}
+
+TEST_F(CompletionBatch, AnyPartIsThatOfTheWhole) {
+  const auto batches = CompletionBatches::create(data_, {20, 8, 1, true});
+  LOOM_ASSERT_OK(batches);
+  Tokens inputs(160), targets(160), some(40), wanted(40);
+  LOOM_ASSERT_OK(batches->read(3, {0, 8}, inputs, targets));
+  for (int64_t row = 0; row < 8; row += 2) {
+    LOOM_ASSERT_OK(batches->read(3, {row, 2}, some, wanted));
+    EXPECT_TRUE(std::equal(some.begin(), some.end(), inputs.begin() + row * 20));
+    EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), targets.begin() + row * 20));
+  }
+}
+
+TEST_F(CompletionBatch, LeavesOutPromptsWithoutRoomAndCutsTheRest) {
+  // Prompts have from 10 bytes on ("0 and 0 = "), so that some completions have room in 11 tokens.
+  const auto batches = CompletionBatches::create(data_, {11, 4, 1, true});
+  LOOM_ASSERT_OK(batches);
+  EXPECT_LT(batches->windows(), 30u);
+  EXPECT_GT(batches->windows(), 0u);
+  EXPECT_NE(batches->note().find(fmt::format("{} of 30 completions are left out", 30 - batches->windows())),
+            std::string::npos)
+      << batches->note();
+  Tokens inputs(44), targets(44);
+  for (uint64_t step = 0; step < 20; ++step) {
+    LOOM_ASSERT_OK(batches->read(step, {0, 4}, inputs, targets));
+    for (int64_t row = 0; row < 4; ++row)
+      EXPECT_GT(count(Tokens(targets.begin() + row * 11, targets.begin() + (row + 1) * 11)), 0);
+    EXPECT_EQ(batches->targets(step, 4), count(targets));
+  }
+  EXPECT_TRUE(
+      fails_with(CompletionBatches::create(data_, {4, 4}), Code::invalid_argument,
+                 "sequences of 4 tokens have no room for any of the 30 completions behind their prompts; the "
+                 "shortest needs 10"));
+}
+
+TEST_F(CompletionBatch, FoldersOfOtherDataAreRefused) {
+  const std::string path = folder_ / "data/dataset.json";
+  format::Json json = *format::read_json(path);
+  json["format"] = "loom tokens";
+  LOOM_ASSERT_OK(format::write_json(path, json));
+  EXPECT_TRUE(fails_with(open_completions(folder_ / "data", Split::train), Code::invalid_data,
+                         "`loom tokenize --completions` makes prompts"));
+  EXPECT_TRUE(fails_with(open_completions(folder_.path(), Split::train), Code::not_found, "dataset.json"));
+}
+
+}  // namespace
+}  // namespace loom::text
