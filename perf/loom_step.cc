@@ -216,8 +216,8 @@ int main(int argc, char** argv) {
   app.add_option("--heads", o.heads, "(12)")->check(CLI::PositiveNumber);
   app.add_option("--key-value-heads", o.key_value_heads, "of llama and its like (as many as heads)")
       ->check(CLI::PositiveNumber);
-  app.add_option("--family", o.family, "gpt2, llama, mistral or qwen2 (gpt2)")
-      ->check(CLI::IsMember({"gpt2", "llama", "mistral", "qwen2"}));
+  app.add_option("--family", o.family, "gpt2, llama, mistral, qwen2 or qwen3 (gpt2)")
+      ->check(CLI::IsMember({"gpt2", "llama", "mistral", "qwen2", "qwen3"}));
   app.add_option("--vocabulary", o.vocabulary, "(50257)")->check(CLI::PositiveNumber);
   app.add_option("--dropout", o.dropout, "(0)")->check(CLI::Range(0.0, 0.99));
   app.add_option("--threads", o.threads, "(1)")->check(CLI::PositiveNumber);

@@ -15,7 +15,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MASKED = ("bert", "roberta")  # their datasets need a token that hides others
-FAMILIES = ("gpt2", "gptj", "gpt_neox", "gpt_neo", "bloom", "llama", *MASKED)
+FAMILIES = ("gpt2", "gptj", "gpt_neox", "gpt_neo", "bloom", "llama", "qwen3", *MASKED)
 TOLERANCE = 1e-4  # nats
 LIMIT_S = 60      # of one run
 
@@ -54,7 +54,7 @@ class Losses:
     def config(self, family, precision, device):
         return {
             "model": {"family": family, "width": self.options.width, "layers": 2, "heads": 2, "dropout": 0.1,
-                      "key_value_heads": 1 if family == "llama" else 0},
+                      "key_value_heads": 1 if family in ("llama", "qwen3") else 0},
             "data": {"folder": str(self.folder / ("pieces" if family in MASKED else "bytes")),
                      "sequence_length": self.options.tokens, "global_batch": 8, "microbatch": 4},
             "parallel": {"device": device, "precision": precision},

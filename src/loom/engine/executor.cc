@@ -371,11 +371,11 @@ Status Executor<T>::exchange(Run& run, const Instruction& i) {
   return fail(Code::internal_error, "{} is no exchange", program::op_name(i.op));
 }
 
-/// Of what every tensor rank holds whole, and has the gradient of its own rows of.
+/// Of what every tensor rank holds whole, and has a summand of the gradient of.
 template <typename T>
 Status Executor<T>::sum_gradients(Run& run, const Instruction& i) {
   A* const gradient = at<A>(run, i, Role::shard);
-  for (const Range& range : state_.of(i.unit).of_rows)
+  for (const Range& range : state_.of(i.unit).summed)
     LOOM_TRY_WEFT(weftAllReduce(gradient + range.begin, gradient + range.begin,
                                 static_cast<size_t>(range.end - range.begin), weftFloat32, weftSum,
                                 groups_.moving(Kind::tensor), lanes_->stream(i)));

@@ -74,7 +74,7 @@ void RankState<T>::find_unit(const model::Unit& unit) {
   };
   for (const model::Parameter& parameter : unit.parameters) {
     if (!model::is_cut(parameter)) add(s.held_by_all, parameter);
-    if (model::is_of_rows(parameter)) add(s.of_rows, parameter);
+    if (model::is_summed(parameter, context_.job.divides_rows)) add(s.summed, parameter);
   }
 }
 

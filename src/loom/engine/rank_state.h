@@ -50,7 +50,7 @@ struct UnitState {
   T* parameters = nullptr;  // the master itself where T is A
   std::vector<Segment> segments;
   std::vector<Range> held_by_all;  // of the shard: parameters that every tensor rank has whole,
-  std::vector<Range> of_rows;      // and those of them whose gradient is a sum over tensor ranks
+  std::vector<Range> summed;       // and those of them whose gradient is a sum over tensor ranks
   bool held() const { return master != nullptr; }
   /// By its number among state_parts().
   A* part(size_t number) const { return number == 0 ? master : slots.at[number - 1]; }

@@ -15,8 +15,8 @@
 namespace loom::model {
 namespace {
 
-constexpr std::array kFamilies = {&kGpt2,  &kGptJ,    &kGptNeoX, &kGptNeo, &kBloom,
-                                  &kLlama, &kMistral, &kQwen2,   &kBert,   &kRoberta};
+constexpr std::array kFamilies = {&kGpt2,    &kGptJ,  &kGptNeoX, &kGptNeo, &kBloom,  &kLlama,
+                                  &kMistral, &kQwen2, &kQwen3,   &kBert,   &kRoberta};
 
 }  // namespace
 

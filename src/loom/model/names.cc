@@ -96,7 +96,7 @@ std::vector<Source> sources_of(const ModelSpec& spec, Part part, int64_t layer,
   int64_t first = 0;
   for (size_t which = 0; which < blocks.size(); ++which) {
     std::string name = stem;
-    name.replace(hole, 2, weight == Part::qkv_weight ? own.qkv[which] : own.gated[which]);
+    name.replace(hole, 2, weight == Part::up_weight ? own.gated[which] : own.qkv[which]);
     sources.push_back({name + suffix, shape_for(blocks[which]), first, blocks[which], transposed, 0, {}});
     first += blocks[which];
   }

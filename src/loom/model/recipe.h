@@ -44,6 +44,8 @@ enum class Kernel {
   linear,               // x -> y; with the bias unless `adds`: a summand has none
   linear_input,         // dy -> dx
   linear_weight,        // x, dy ->
+  head_norm,            // qkv -> qkv, deviations of heads
+  head_norm_gradient,   // qkv, deviations -> changes dqkv
   rotary,               // changes qkv; back again with `adds`
   attention,            // qkv -> heads, log-sums
   attention_gradient,   // qkv, heads, log-sums, dheads -> dqkv

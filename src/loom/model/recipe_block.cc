@@ -18,6 +18,8 @@
 // does the same the other way round (Shoeybi et al., "Megatron-LM", 2019). Gradients of matrices are complete
 // on their rank. The second layer's bias is added once, to the sum, as the residual is. No step waits for
 // gradients of matrices, so ranks compute them while the sums travel.
+#include <utility>
+
 #include "model/recipe_builder.h"
 
 namespace loom::model {
@@ -104,6 +106,11 @@ class Block : RecipeBuilder {
     heads_ = values("heads", rows() * most.width());
     log_sums_ = sums("log-sums", rows() * most.query_heads);
     product(Kernel::linear, Part::qkv_weight, {x}, {qkv_}, rows(), width(), qkv_columns());
+    if (spec_.head_norms) {
+      projected_ = std::exchange(qkv_, values("normed qkv", rows() * most.qkv_width()));
+      deviations_ = sums("deviations of heads", rows() * (most.query_heads + most.key_value_heads));
+      heads(Kernel::head_norm, {projected_}, {qkv_, deviations_});
+    }
     if (spec_.rotary()) heads(Kernel::rotary, {qkv_}, {qkv_});
     heads(Kernel::attention, {qkv_}, {heads_, log_sums_});
     const int made = summand();
@@ -130,6 +137,7 @@ class Block : RecipeBuilder {
     product(Kernel::linear_input, Part::projection_weight, {incoming}, {dheads}, rows(), across(), width());
     heads(Kernel::attention_gradient, {qkv_, heads_, log_sums_, dheads}, {dqkv});
     if (spec_.rotary()) heads(Kernel::rotary, {dqkv}, {dqkv}).adds = true;
+    if (spec_.head_norms) heads(Kernel::head_norm_gradient, {projected_, deviations_, dqkv}, {dqkv});
     const int made = summand();
     product(Kernel::linear_input, Part::qkv_weight, {dqkv}, {made}, rows(), width(), qkv_columns());
     const int sum = leaving(made);
@@ -219,6 +227,7 @@ class Block : RecipeBuilder {
   Normed norm1_{}, norm2_{};
   int read1_ = -1, read2_ = -1;  // what attention and feed-forward read, of own rows
   int middle_ = -1, sum1_ = -1, sum2_ = -1;
+  int projected_ = -1, deviations_ = -1;  // of heads that are normed: q, k and v before
   int qkv_ = -1, heads_ = -1, log_sums_ = -1, hidden_ = -1, activated_ = -1;
 };
 

@@ -15,6 +15,7 @@ bool makes_gradient(Kernel kernel) {
     case Kernel::split_embed_gradient:
     case Kernel::places_gradient:
     case Kernel::norm_gradient:
+    case Kernel::head_norm_gradient:
     case Kernel::linear_weight:
     case Kernel::clear:
     case Kernel::logits_gradient: return true;

@@ -42,6 +42,12 @@ ops::RotaryShape rotary_of(const Operands<T>& o) {
   return shape;
 }
 
+template <typename T>
+ops::HeadRows head_rows_of(const Operands<T>& o) {
+  const AttentionGeometry& heads = o.share.attention;
+  return {o.rows(), heads.query_heads, heads.key_value_heads, heads.head_size};
+}
+
 /// Of one token, with the keys and values of those before it, which its own join.
 template <typename T>
 void attend_to_past(const Operands<T>& o) {
@@ -59,6 +65,14 @@ template <typename T>
 bool run_attention(const Operands<T>& o) {
   using A = acc_t<T>;
   switch (o.step.kernel) {
+    case Kernel::head_norm:
+      o.op.head_norm_forward(o.context(), head_rows_of(o), o.in(0), o.parameter(Part::head_norm_weight),
+                             o.out(0), o.template out<A>(1), o.spec.epsilon);
+      return true;
+    case Kernel::head_norm_gradient:
+      o.op.head_norm_backward(o.context(), head_rows_of(o), o.in(0), o.parameter(Part::head_norm_weight),
+                              o.template in<A>(1), o.out(0), o.gradient(Part::head_norm_weight));
+      return true;
     case Kernel::rotary: o.op.rotary(o.context(), rotary_of(o), o.out(0), o.step.adds); return true;
     case Kernel::attention:
       if (o.pass.past != nullptr) attend_to_past(o);

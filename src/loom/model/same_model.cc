@@ -50,6 +50,7 @@ std::string difference(const ModelSpec& stored, const ModelSpec& wanted) {
   compare("kinds of layers (global, local)", layers_of(stored), layers_of(wanted));
   if (layers_of(stored).find('l') != std::string::npos) compare("a window of", stored.window, wanted.window);
   compare("token types", stored.token_types, wanted.token_types);
+  compare("norms of heads", stored.head_norms, wanted.head_norms);
   compare("biases of attention", stored.qkv_bias, wanted.qkv_bias);
   compare("biases of projections", stored.projection_bias, wanted.projection_bias);
   compare("biases of feed-forward", stored.feed_forward_bias, wanted.feed_forward_bias);

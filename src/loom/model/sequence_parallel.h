@@ -6,7 +6,9 @@
 //   entering a sublayer  all-gather      own rows [M/T, C]     -> all rows [M, C]
 //   leaving it           reduce-scatter  summands [M, C] of all ranks -> their sum's own rows [M/T, C]
 //   gradients            all-reduce      of what is applied to rows (norms, positions, types): each rank made
-//                                        its own rows' summand; added up once a step, before the norm
+//                                        its own rows' summand; added up once a step, before the norm. Norms
+//                                        of heads are the same without divided rows, since each rank has its
+//                                        heads
 //
 // Backward has the same exchanges the other way round. Without the division every rank works on all rows,
 // nothing is exchanged on entering, and a sublayer's summands are all-reduced. This file says which rows and
@@ -28,8 +30,8 @@ inline int64_t first_own_row(const Share& share, int64_t rows) {
   return share.divides_rows ? own_rows(share, rows) * share.rank : 0;
 }
 
-/// Whether a parameter's gradient comes from the rows that a rank has between sublayers; every rank has the
-/// parameter whole then.
-bool is_of_rows(const Parameter& parameter);
+/// Whether tensor ranks have summands of a parameter's gradient, which all of them hold whole: those of the
+/// rows that each has between sublayers, or of its heads.
+bool is_summed(const Parameter& parameter, bool divides_rows);
 
 }  // namespace loom::model

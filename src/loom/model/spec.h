@@ -1,5 +1,5 @@
 // ModelSpec: the sizes of a model, and the choices that make its family. One kind of block, configured by
-// these choices, is GPT-2, GPT-J, GPT-NeoX, GPT-Neo, BLOOM, Llama, Mistral, Qwen2, BERT and RoBERTa;
+// these choices, is GPT-2, GPT-J, GPT-NeoX, GPT-Neo, BLOOM, Llama, Mistral, Qwen2, Qwen3, BERT and RoBERTa;
 // families.h makes the choices.
 //
 // Thread safety: a value; pure functions.
@@ -15,7 +15,7 @@
 
 namespace loom::model {
 
-enum class Family { gpt2, gptj, gpt_neox, gpt_neo, bloom, llama, mistral, qwen2, bert, roberta };
+enum class Family { gpt2, gptj, gpt_neox, gpt_neo, bloom, llama, mistral, qwen2, qwen3, bert, roberta };
 
 /// What a model is trained for; each is described in objectives/.
 enum class Task { causal, masked, classification };
@@ -90,6 +90,7 @@ struct ModelSpec {
   bool embedding_norm = false;
   int64_t token_types = 0;  // rows of their table, of which the first is added to every token; 0: none
   bool rms_norm = false;    // norms have neither mean nor bias
+  bool head_norms = false;  // each head of queries and keys is normed before it turns
   bool gated = false;       // the hidden layer is activation(gate) · up, both of them products
   bool qkv_bias = true;
   bool projection_bias = true;

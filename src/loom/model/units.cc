@@ -87,8 +87,11 @@ Unit block(const ModelSpec& spec, int64_t layer) {
   Builder unit(spec, UnitKind::block, layer + 1);
   unit.add_norm(Part::norm1_weight)
       .add_linear(Part::qkv_weight, width, static_cast<uint64_t>(attention.qkv_width()), deviation,
-                  spec.qkv_bias, {attention.width(), attention.key_width(), attention.key_width()})
-      .add_linear(Part::projection_weight, static_cast<uint64_t>(attention.width()), width, residual,
+                  spec.qkv_bias, {attention.width(), attention.key_width(), attention.key_width()});
+  if (spec.head_norms)
+    unit.add(Part::head_norm_weight, {2 * static_cast<uint64_t>(attention.head_size)}, Init::ones, 0,
+             {attention.head_size, attention.head_size});
+  unit.add_linear(Part::projection_weight, static_cast<uint64_t>(attention.width()), width, residual,
                   spec.projection_bias);
   if (spec.residual != Residual::parallel_one_norm) unit.add_norm(Part::norm2_weight);
   std::vector<int64_t> gate_and_up;

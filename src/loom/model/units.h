@@ -30,6 +30,7 @@ enum class Part {
   norm1_bias,
   qkv_weight,  // [C, qkv_width]: q, k and v side by side, heads next to each other in each
   qkv_bias,
+  head_norm_weight,   // [2D]: of each head of queries, and of keys; without a bias
   projection_weight,  // [H·D, C]
   projection_bias,
   norm2_weight,  // of feed-forward

@@ -66,32 +66,39 @@ void backward_row(const T* x, const T* weight, acc_t<T> average, acc_t<T> scale,
   }
 }
 
-/// The parameters' gradients are added up in a fixed number of parts and then over the parts, so that they do
-/// not depend on who took which rows.
+/// Sums over rows: body(row, sums) adds a row's to sums[of_part], and give(c, sum) gets those of all rows.
+/// They are added up in a fixed number of parts and then over the parts, so that they do not depend on who
+/// took which rows.
+template <typename A, typename Body, typename Give>
+void sum_over_rows(Workers& workers, int64_t rows, int64_t of_part, Body&& body, Give&& give) {
+  constexpr int64_t kParts = 16;
+  const int64_t rows_per_part = ceil_div(rows, kParts);
+  A* const partial = reinterpret_cast<A*>(workers.scratch(0, sizeof(A) * kParts * of_part));
+  for_parts(workers, kParts, [&](int64_t part, int) {
+    A* const sums = partial + part * of_part;
+    for (int64_t c = 0; c < of_part; ++c) sums[c] = 0;
+    for (int64_t row = part * rows_per_part; row < min_of(rows, (part + 1) * rows_per_part); ++row)
+      body(row, sums);
+  });
+  for (int64_t c = 0; c < of_part; ++c) {
+    A total = 0;
+    for (int64_t part = 0; part < kParts; ++part) total += partial[part * of_part + c];
+    give(c, total);
+  }
+}
+
 template <bool kCentred, typename T>
 void backward_of(Workers& workers, const T* x, const T* weight, const acc_t<T>* mean, const acc_t<T>* rstd,
                  const T* dy, T* dx, bool add, acc_t<T>* dweight, acc_t<T>* dbias, int64_t rows,
                  int64_t width) {
   using A = acc_t<T>;
-  constexpr int64_t kParts = 16, kGradients = kCentred ? 2 : 1;
-  const int64_t rows_per_part = ceil_div(rows, kParts), of_part = kGradients * width;
-  A* partial = reinterpret_cast<A*>(workers.scratch(0, sizeof(A) * kParts * of_part));
-  for_parts(workers, kParts, [&](int64_t part, int) {
-    A* const weights = partial + part * of_part;
-    for (int64_t c = 0; c < of_part; ++c) weights[c] = 0;
-    for (int64_t row = part * rows_per_part; row < min_of(rows, (part + 1) * rows_per_part); ++row)
-      backward_row<kCentred>(x + row * width, weight, kCentred ? mean[row] : A(0), rstd[row],
-                             dy + row * width, dx + row * width, add, weights, weights + width, width);
-  });
-  const auto add_up = [&](const A* first, A* to) {
-    for (int64_t c = 0; c < width; ++c) {
-      A total = 0;
-      for (int64_t part = 0; part < kParts; ++part) total += first[part * of_part + c];
-      to[c] = total;
-    }
-  };
-  add_up(partial, dweight);
-  if constexpr (kCentred) add_up(partial + width, dbias);
+  sum_over_rows<A>(
+      workers, rows, kCentred ? 2 * width : width,
+      [&](int64_t row, A* sums) {
+        backward_row<kCentred>(x + row * width, weight, kCentred ? mean[row] : A(0), rstd[row],
+                               dy + row * width, dx + row * width, add, sums, sums + width, width);
+      },
+      [&](int64_t c, A sum) { (c < width ? dweight[c] : dbias[c - width]) = sum; });
 }
 
 template <typename T>
@@ -101,12 +108,55 @@ void backward(Workers& workers, const T* x, const T* weight, const acc_t<T>* mea
   chosen(workers, x, weight, mean, rstd, dy, dx, add, dweight, dbias, rows, width);
 }
 
+template <typename T>
+void heads_forward(Workers& workers, const HeadRows& s, const T* qkv, const T* weight, T* y, acc_t<T>* rstd,
+                   float epsilon) {
+  using A = acc_t<T>;
+  const int64_t stride = s.stride(), size = s.head_size, normed = s.normed_heads();
+  for_ranges(workers, s.rows, rows_per_piece(stride), [&](int64_t begin, int64_t end, int) {
+    for (int64_t row = begin; row < end; ++row) {
+      for (int64_t head = 0; head < normed; ++head) {
+        const T* const from = qkv + row * stride + head * size;
+        T* const to = y + row * stride + head * size;
+        const T* const of_kind = weight + (head < s.heads ? 0 : size);
+        A squares = 0;
+#pragma omp simd reduction(+ : squares)
+        for (int64_t c = 0; c < size; ++c) squares += load(from[c]) * load(from[c]);
+        const A scale = A(1) / std::sqrt(squares / A(size) + A(epsilon));
+        rstd[row * normed + head] = scale;
+#pragma omp simd
+        for (int64_t c = 0; c < size; ++c) store(to[c], load(from[c]) * scale * load(of_kind[c]));
+      }
+      for (int64_t c = row * stride + normed * size; c < (row + 1) * stride; ++c) y[c] = qkv[c];
+    }
+  });
+}
+
+template <typename T>
+void heads_backward(Workers& workers, const HeadRows& s, const T* qkv, const T* weight, const acc_t<T>* rstd,
+                    T* d, acc_t<T>* dweight) {
+  using A = acc_t<T>;
+  const int64_t stride = s.stride(), size = s.head_size, normed = s.normed_heads();
+  sum_over_rows<A>(
+      workers, s.rows, 2 * size,
+      [&](int64_t row, A* sums) {
+        for (int64_t head = 0; head < normed; ++head) {
+          const int64_t at = row * stride + head * size, kind = head < s.heads ? 0 : size;
+          backward_row<false>(qkv + at, weight + kind, A(0), rstd[row * normed + head], d + at, d + at, false,
+                              sums + kind, static_cast<A*>(nullptr), size);
+        }
+      },
+      [&](int64_t c, A sum) { dweight[c] = sum; });
+}
+
 }  // namespace
 
 template <typename T>
 void add_norm(Operators<T>& table) {
   table.norm_forward = forward<T>;
   table.norm_backward = backward<T>;
+  table.head_norm_forward = heads_forward<T>;
+  table.head_norm_backward = heads_backward<T>;
 }
 LOOM_FOR_EVERY_TYPE(add_norm)
 

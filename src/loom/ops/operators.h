@@ -97,6 +97,14 @@ struct RotaryShape {
   int64_t qkv_width() const { return (2 * turned_heads() - heads) * head_size; }
 };
 
+/// Heads of queries and keys in rows of q, k and v side by side, as AttentionShape has them.
+struct HeadRows {
+  int64_t rows = 0;  // M
+  int64_t heads = 0, key_value_heads = 0, head_size = 0;
+  int64_t normed_heads() const { return heads + key_value_heads; }  // of a row: queries, then keys
+  int64_t stride() const { return (heads + 2 * key_value_heads) * head_size; }
+};
+
 template <typename T>
 struct Operators {
   using A = acc_t<T>;
@@ -125,6 +133,15 @@ struct Operators {
   Operator<void(const T* x, const T* weight, const A* mean, const A* rstd, const T* dy, T* dx, bool add_to_dx,
                 A* dweight, A* dbias, int64_t rows, int64_t width)>
       norm_backward;
+
+  /// The RMS norm of each head of queries and keys in qkv[M, stride], to y of that shape, which gets the
+  /// values as they are. weight[2, head_size] are the queries' and the keys'; rstd has M · normed_heads, in
+  /// an order of the table's own.
+  Operator<void(const HeadRows&, const T* qkv, const T* weight, T* y, A* rstd, float epsilon)>
+      head_norm_forward;
+  /// d[M, stride], dy, becomes dqkv; overwrites dweight[2, head_size].
+  Operator<void(const HeadRows&, const T* qkv, const T* weight, const A* rstd, T* d, A* dweight)>
+      head_norm_backward;
 
   // --- linear.cc: y[M, N] = x[M, K] · w[K, N] + bias[N]. bias may be null.
   Operator<void(const T* x, const T* w, const T* bias, T* y, int64_t rows, int64_t in, int64_t out)>

@@ -69,7 +69,8 @@ double Communication::bytes_of(const Program& program, const Instruction& instru
     case Op::tensor_gradients: {
       double bytes = 0;
       for (const model::Parameter& parameter : units_[instruction.unit].parameters)
-        if (model::is_of_rows(parameter)) bytes += 4.0 * static_cast<double>(parameter.elements());
+        if (model::is_summed(parameter, job_.divides_rows))
+          bytes += 4.0 * static_cast<double>(parameter.elements());
       return bytes / job_.degree;
     }
     default: break;

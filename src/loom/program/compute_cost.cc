@@ -42,6 +42,8 @@ class StepCosts {
     switch (step.kernel) {
       case Kernel::norm: return pass(norm, 2 * element_ * rows * in);
       case Kernel::norm_gradient: return pass(norm_gradient, 4 * element_ * rows * in);
+      case Kernel::head_norm: return pass(norm, 2 * element_ * rows * (in + 2 * out));
+      case Kernel::head_norm_gradient: return pass(norm_gradient, 3 * element_ * rows * (in + out));
       case Kernel::linear: return multiply(product, rows, out, in);
       case Kernel::linear_input: return multiply(input_gradient, rows, in, out);
       case Kernel::linear_weight: return multiply(weight_gradient, in, out, rows);

@@ -140,6 +140,11 @@ struct Job {
     return checkpoint_group > 0 && unit > 0 && unit <= spec.layers && (unit - 1) % checkpoint_every == 0;
   }
 
+  /// Whether a step sums gradients of the unit over tensor ranks (model::is_summed).
+  bool sums_over_tensor_ranks(int unit) const {
+    return tensor_degree > 1 && (divides_rows || (spec.head_norms && unit > 0 && unit <= spec.layers));
+  }
+
   /// Whether gradients are summed whole, over a rank's microbatches, before they are reduced.
   bool sums_whole() const { return degree == 1 || shard_optimizer_only; }
   int units() const { return static_cast<int>(spec.layers) + 2; }

@@ -41,13 +41,13 @@ enum class Op {
   tensor_gather,          // own -> all: rows, or a head's numbers
   tensor_all_reduce,      // summand -> sum, in place
   tensor_reduce_scatter,  // summand of all rows -> sum of own rows
-  tensor_gradients,       // of parameters that every rank has whole and saw own rows for: summed, once a step
-  squares,                // of a unit's gradient shard: summed in chunks
-  norm,                   // of all gradients, from the squares of all ranks that share a model
-  mean_loss,              // of the global batch, from the losses of all ranks' microbatches
-  step,                   // of the optimizer, for a unit's shard
-  offload,                // memory -> tier
-  load,                   // tier -> memory
+  tensor_gradients,  // of parameters that every rank has whole, and has a summand of: summed, once a step
+  squares,           // of a unit's gradient shard: summed in chunks
+  norm,              // of all gradients, from the squares of all ranks that share a model
+  mean_loss,         // of the global batch, from the losses of all ranks' microbatches
+  step,              // of the optimizer, for a unit's shard
+  offload,           // memory -> tier
+  load,              // tier -> memory
 };
 constexpr int kOps = 26;
 

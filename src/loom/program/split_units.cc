@@ -26,7 +26,7 @@ class Splitter {
     program_.instructions.clear();
     program_.shared = job_.tensor_degree > 1;
     if (!job_.prescaled_batch && program_.shared) gather_batch(whole);
-    bool summed = !job_.divides_rows || !program_.shared;
+    bool summed = false;
     for (const Instruction& instruction : whole) {
       if (instruction.op == Op::squares && !std::exchange(summed, true)) sum_gradients(whole);
       if (is_compute(instruction.op)) split(instruction);
@@ -45,10 +45,10 @@ class Splitter {
       }
   }
 
-  /// Norms and positions are held by all ranks, and each saw its own rows only.
+  /// Of parameters that all ranks hold, and that each saw its own rows or heads of.
   void sum_gradients(const std::vector<Instruction>& steps) {
     for (const Instruction& i : steps)
-      if (i.op == Op::step)
+      if (i.op == Op::step && job_.sums_over_tensor_ranks(i.unit))
         program_.instructions.push_back(
             {Op::tensor_gradients, i.unit, -1, 0, {{Role::shard, i.buffer(Role::shard), true, true}}, {}});
   }

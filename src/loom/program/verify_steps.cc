@@ -41,7 +41,6 @@ class StepExecution {
   const model::Recipe& recipe(Op op, int unit) const { return recipe_of(recipes_, unit, program_.units, op); }
   const std::vector<model::Step>& steps(Op op, int unit) const { return steps_of(recipe(op, unit), op); }
   int count(Op op, int unit) const { return static_cast<int>(steps(op, unit).size()); }
-  bool whole_rows() const { return !job_.divides_rows; }
 
   std::string execute(I i) {
     if (i.op == Op::tensor_gather && i.buffer(Role::batch) >= 0) return gather_batch();
@@ -133,13 +132,13 @@ class StepExecution {
   }
 
   std::string sum_gradients(I i) {
-    if (whole_rows()) return "sums gradients that are whole already";
+    if (!job_.sums_over_tensor_ranks(i.unit)) return "sums gradients that are whole already";
     if (++summed_[i.buffer(Role::shard)] > 1) return "sums a gradient over the tensor ranks twice";
     return "";
   }
   std::string needs_summed(I i) {
     for (const Use& use : i.uses)
-      if (use.role == Role::shard && program_.shared && !whole_rows() && !summed_.contains(use.buffer))
+      if (use.role == Role::shard && job_.sums_over_tensor_ranks(i.unit) && !summed_.contains(use.buffer))
         return fmt::format("{} was not summed over the tensor ranks",
                            program_.buffers[static_cast<size_t>(use.buffer)].name);
     return "";

@@ -58,7 +58,7 @@ std::string class_of(const std::string& model_type) {
   if (model_type == "bloom") return "BloomTokenizer";
   if (model_type == "bert") return "BertTokenizer";
   if (model_type == "llama" || model_type == "mistral") return "LlamaTokenizer";
-  if (model_type == "qwen2") return "Qwen2Tokenizer";
+  if (model_type == "qwen2" || model_type == "qwen3") return "Qwen2Tokenizer";
   return model_type == "roberta" ? "RobertaTokenizer" : "";
 }
 

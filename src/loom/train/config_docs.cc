@@ -45,7 +45,7 @@ const std::vector<KeyDoc>& key_docs() {
        "choice",
        "",
        {},
-       "gpt2, gptj, gpt_neox, gpt_neo, bloom, llama, mistral, qwen2, bert, roberta",
+       "gpt2, gptj, gpt_neox, gpt_neo, bloom, llama, mistral, qwen2, qwen3, bert, roberta",
        "gpt2, or the family of model.from",
        "The model family."},
       {"model.task",
@@ -99,7 +99,7 @@ const std::vector<KeyDoc>& key_docs() {
        {},
        "",
        "as many as model.heads",
-       "The number of heads of keys and values, in llama, mistral and qwen2. It must divide model.heads; 0 "
+       "The number of heads of keys and values, in llama and its relatives. It must divide model.heads; 0 "
        "is "
        "the default."},
       {"model.feed_forward",
@@ -107,7 +107,7 @@ const std::vector<KeyDoc>& key_docs() {
        "elements",
        {},
        "",
-       "4 times the width; in llama, mistral and qwen2 8/3 times, rounded up to a multiple of 256",
+       "4 times the width; in llama and its relatives 8/3 times, rounded up to a multiple of 256",
        "The width of the hidden layer in a block."},
       {"model.activation",
        "choice",

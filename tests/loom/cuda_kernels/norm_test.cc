@@ -190,6 +190,57 @@ TYPED_TEST(NormKernel, PartsTakeSeveralRows) {
   }
 }
 
+/// Heads of keys in rows of q, k and v: what stands beside them stays.
+TYPED_TEST(NormKernel, RowsMayBeHeadsOfARow) {
+  using T = TypeParam;
+  constexpr ops::HeadRows kHeads{7, 3, 2, 24};
+  const int64_t first = kHeads.heads * kHeads.head_size, n = kHeads.rows * kHeads.stride();
+  const int64_t rows = kHeads.rows * kHeads.key_value_heads, size = kHeads.head_size;
+  const Doubles qkv = held<T>(random_values(n, 1)), weight = held<T>(random_values(2 * size, 2)),
+                dy = held<T>(random_values(n, 3));
+  Doubles y(qkv), d(dy), rstd(static_cast<size_t>(kHeads.rows * kHeads.normed_heads())),
+      dweight(weight.size());
+  Workers workers(1);
+  const auto& op = ops::operators<double>();
+  op.head_norm_forward(workers, kHeads, qkv.data(), weight.data(), y.data(), rstd.data(), kEpsilon);
+  op.head_norm_backward(workers, kHeads, qkv.data(), weight.data(), rstd.data(), d.data(), dweight.data());
+  const Doubles got = in_every_order([&](unsigned seed) {
+    Elements<T> x(qkv), w(weight), to(Doubles(static_cast<size_t>(n), 7.0)), from(dy);
+    Elements<float> deviations(rows), sums(size);
+    NormForwardArguments<T> forward{x.data() + first, w.data() + size,   nullptr, to.data() + first,
+                                    nullptr,          deviations.data(), rows,    size,
+                                    kEpsilon};
+    forward.places = {static_cast<unsigned>(kHeads.key_value_heads), kHeads.stride()};
+    launch(std::string("loom_norm_forward_") + kKernelType<T>, forward, seed);
+    NormBackwardArguments<T> back{x.data() + first,
+                                  w.data() + size,
+                                  nullptr,
+                                  deviations.data(),
+                                  from.data() + first,
+                                  from.data() + first,
+                                  nullptr,
+                                  rows,
+                                  size,
+                                  false};
+    back.places = forward.places;
+    Elements<float> partial(back.parts() * size);
+    back.partial = partial.data();
+    launch(std::string("loom_norm_backward_") + kKernelType<T>, back, seed);
+    launch("loom_fold", back.fold(sums.data(), nullptr), seed);
+    return joined(to.doubles(), from.doubles(), sums.doubles());
+  });
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t column = i % kHeads.stride();
+    if (column >= first && column < first + kHeads.key_value_heads * size) continue;
+    ASSERT_EQ(got[i], 7.0) << i;
+    ASSERT_EQ(got[n + i], dy[i]) << i;
+    y[i] = 7.0, d[i] = dy[i];
+  }
+  EXPECT_LT(error_of(part(got, 0, n), y), kTolerance<T>);
+  EXPECT_LT(error_of(part(got, n, n), d), kTolerance<T>);
+  EXPECT_LT(error_of(part(got, 2 * n, size), part(dweight, size, size)), kTolerance<float>);
+}
+
 TYPED_TEST(ColumnSumsKernel, AreTheSums) {
   using T = TypeParam;
   for (const auto [rows, width, shift, parts] : {Rows{1, 3}, {300, 24}, {21, 301}, {40, 264}, {9, 512, 1}}) {

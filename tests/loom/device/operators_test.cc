@@ -239,6 +239,26 @@ TYPED_TEST(TypedGpuOperators, DropoutDropsTheSameElements) {
   EXPECT_LT(this->difference(sum), kTolerance<T>);
 }
 
+TYPED_TEST(TypedGpuOperators, NormsOfHeadsBothWays) {
+  using T = TypeParam;
+  for (const ops::HeadRows& shape : {ops::HeadRows{9, 4, 2, 16}, {5, 3, 3, 6}, {1, 2, 1, 40}}) {
+    const int64_t elements = shape.rows * shape.stride();
+    auto qkv = this->template both<T>(random_values(elements, 1)),
+         y = this->template both<T>(Doubles(elements)),
+         weight = this->template both<T>(random_values(2 * shape.head_size, 2)),
+         d = this->template both<T>(random_values(elements, 3));
+    auto rstd = this->template both<float>(Doubles(shape.rows * shape.normed_heads())),
+         dweight = this->template both<float>(Doubles(2 * shape.head_size));
+    this->on_both([&](const Operators<T>& op, const device::Context& c, auto at) {
+      op.head_norm_forward(c, shape, at(qkv), at(weight), at(y), at(rstd), 1e-5f);
+      op.head_norm_backward(c, shape, at(qkv), at(weight), at(rstd), at(d), at(dweight));
+    });
+    EXPECT_LT(this->difference(y), kTolerance<T>);
+    EXPECT_LT(this->difference(d), kTolerance<T>);
+    EXPECT_LT(this->difference(dweight), kTolerance<float>);
+  }
+}
+
 TYPED_TEST(TypedGpuOperators, RotaryTurnsAndTurnsBack) {
   using T = TypeParam;
   ops::RotaryShape shape{.batch = 2, .tokens = 9, .heads = 4, .head_size = 16, .dims = 8};

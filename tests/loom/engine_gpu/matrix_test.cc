@@ -13,14 +13,20 @@ struct Model {
   model::Family family;
   model::Task task;
 };
-constexpr Model kModels[] = {
-    {model::Family::gpt2, model::Task::causal},           {model::Family::gptj, model::Task::causal},
-    {model::Family::gpt_neox, model::Task::causal},       {model::Family::gpt_neo, model::Task::causal},
-    {model::Family::bloom, model::Task::causal},          {model::Family::llama, model::Task::causal},
-    {model::Family::mistral, model::Task::causal},        {model::Family::qwen2, model::Task::causal},
-    {model::Family::bert, model::Task::masked},           {model::Family::roberta, model::Task::masked},
-    {model::Family::gptj, model::Task::classification},   {model::Family::bert, model::Task::classification},
-    {model::Family::roberta, model::Task::classification}};
+constexpr Model kModels[] = {{model::Family::gpt2, model::Task::causal},
+                             {model::Family::gptj, model::Task::causal},
+                             {model::Family::gpt_neox, model::Task::causal},
+                             {model::Family::gpt_neo, model::Task::causal},
+                             {model::Family::bloom, model::Task::causal},
+                             {model::Family::llama, model::Task::causal},
+                             {model::Family::mistral, model::Task::causal},
+                             {model::Family::qwen2, model::Task::causal},
+                             {model::Family::qwen3, model::Task::causal},
+                             {model::Family::bert, model::Task::masked},
+                             {model::Family::roberta, model::Task::masked},
+                             {model::Family::gptj, model::Task::classification},
+                             {model::Family::bert, model::Task::classification},
+                             {model::Family::roberta, model::Task::classification}};
 
 struct Type {
   program::Precision precision;

@@ -51,7 +51,7 @@ TEST(Interop, TransformersComputesTheSameLogitsOfEveryFamily) {
     std::filesystem::create_directory(to);
     divide_and_save(entry.path().string(), to);
   }
-  EXPECT_EQ(folder.entries(), 20u);
+  EXPECT_EQ(folder.entries(), 22u);
   const int exit = load_families(folder.path());
   if (exit == kSkipped) GTEST_SKIP() << "no Python with transformers";
   EXPECT_EQ(exit, 0);

@@ -26,6 +26,7 @@ const std::pair<const char*, Family> kModels[] = {{"gpt2-tied", Family::gpt2},
                                                   {"families/llama", Family::llama},
                                                   {"families/mistral", Family::mistral},
                                                   {"families/qwen2", Family::qwen2},
+                                                  {"families/qwen3", Family::qwen3},
                                                   {"families/bert", Family::bert},
                                                   {"families/roberta", Family::roberta}};
 
@@ -159,6 +160,7 @@ TEST(ConfigKeys, WhatIsLeftOutIsWhatTransformersTakes) {
   EXPECT_EQ(llama.context, 2048);
   EXPECT_EQ(llama.rotary_base, 10000);
   EXPECT_EQ(without("families/mistral", {"sliding_window"}).window, 4096);
+  EXPECT_EQ(without("families/qwen3", {"head_dim"}).attention().head_size, 128);
 }
 
 /// transformers 4 wrote rotary positions under other keys; what it wrote is the same model.
@@ -305,7 +307,7 @@ TEST(ConfigKeys, AChangeOfAnyKeyIsAnotherModelOrRefusedOrWithoutMeaning) {
     if (!masked) besides = {"pad_token_id", "classifier_dropout"};
     if (family == Family::gpt_neox) besides.insert("is_decoder");
     // Its list of layers has none with a window.
-    if (family == Family::qwen2) besides.merge(std::set<std::string>(of_windows));
+    if (family == Family::qwen2 || family == Family::qwen3) besides.merge(std::set<std::string>(of_windows));
     check(name, false, besides);
   }
   check("families/qwen2-window", false, {"pad_token_id", "max_window_layers"});

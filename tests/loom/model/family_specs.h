@@ -8,9 +8,9 @@
 namespace loom::testing {
 
 inline constexpr std::array kEveryFamily = {
-    model::Family::gpt2,  model::Family::gptj,   model::Family::gpt_neox, model::Family::gpt_neo,
-    model::Family::bloom, model::Family::llama,  model::Family::mistral,  model::Family::qwen2,
-    model::Family::bert,  model::Family::roberta};
+    model::Family::gpt2,  model::Family::gptj,  model::Family::gpt_neox, model::Family::gpt_neo,
+    model::Family::bloom, model::Family::llama, model::Family::mistral,  model::Family::qwen2,
+    model::Family::qwen3, model::Family::bert,  model::Family::roberta};
 
 /// What is the family's own, in the sizes of another model; a window where its attention has one.
 inline model::ModelSpec family_spec(model::Family family, model::Task task, const model::ModelSpec& sizes) {

@@ -102,6 +102,7 @@ INSTANTIATE_TEST_SUITE_P(All, Families,
                                            FamilyCase{model::Family::llama, model::Task::classification},
                                            FamilyCase{model::Family::mistral, model::Task::causal},
                                            FamilyCase{model::Family::qwen2, model::Task::causal},
+                                           FamilyCase{model::Family::qwen3, model::Task::causal},
                                            FamilyCase{model::Family::bert, model::Task::masked},
                                            FamilyCase{model::Family::bert, model::Task::classification},
                                            FamilyCase{model::Family::roberta, model::Task::masked},
@@ -116,8 +117,9 @@ TEST(Families, SayWhichTasksTheyHaveNoHeadFor) {
             "bert reads both ways and cannot be causal; masked or classification can");
   EXPECT_EQ(model::choices_of(model::Family::gpt2, model::Task::masked).status().message(),
             "gpt2 reads one way and has no masked task; bert and roberta have");
-  EXPECT_EQ(model::choices_of(model::Family::bloom, model::Task::classification).status().message(),
-            "bloom has no classification head here; gptj, llama, mistral, qwen2, bert and roberta have");
+  EXPECT_EQ(
+      model::choices_of(model::Family::bloom, model::Task::classification).status().message(),
+      "bloom has no classification head here; gptj, llama, mistral, qwen2, qwen3, bert and roberta have");
 }
 
 TEST(Model, AMaskedMicrobatchWithoutTargetsHasNoGradient) {

@@ -155,9 +155,10 @@ TEST_P(FamilyFixtures, RangesAreReadAlone) {
 INSTANTIATE_TEST_SUITE_P(Made, FamilyFixtures,
                          ::testing::Values("gptj", "gptj-classification", "gpt_neox", "gpt_neox-serial",
                                            "gpt_neo", "bloom", "llama", "llama-llama3", "llama-linear",
-                                           "llama-classification", "mistral", "qwen2", "qwen2-window", "bert",
-                                           "bert-classification", "roberta", "roberta-classification",
-                                           "bert-untied", "roberta-untied", "roberta-relu"),
+                                           "llama-classification", "mistral", "qwen2", "qwen2-window",
+                                           "qwen3", "qwen3-window", "bert", "bert-classification", "roberta",
+                                           "roberta-classification", "bert-untied", "roberta-untied",
+                                           "roberta-relu"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

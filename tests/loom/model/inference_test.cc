@@ -33,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Cached,
                          ::testing::Values("gpt2-tied", "families/gptj", "families/gpt_neox",
                                            "families/gpt_neox-serial", "families/gpt_neo", "families/bloom",
                                            "families/llama-llama3", "families/mistral",
-                                           "families/qwen2-window"),
+                                           "families/qwen2-window", "families/qwen3"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase(name, '/');

@@ -75,7 +75,7 @@ class SplitModel {
     for (int u = 0; u < last; ++u) run(u, false);
     run(last, false);
     for (int u = last - 1; u >= 0; --u) run(u, true);
-    if (divides_rows_) sum_gradients();
+    if (divides_rows_ || spec_.head_norms) sum_gradients();
     return mean_loss();
   }
 
@@ -271,7 +271,7 @@ class SplitModel {
       std::vector<std::vector<A>> of_ranks;
       for (int r = 0; r < degree_; ++r) of_ranks.push_back(gradient_of(r, static_cast<int>(u)));
       for (const model::Parameter& parameter : units_[0][u].parameters) {
-        if (!model::is_of_rows(parameter)) continue;
+        if (!model::is_summed(parameter, divides_rows_)) continue;
         for (int64_t i = parameter.offset; i < parameter.offset + parameter.elements(); ++i) {
           A sum = 0;
           for (const std::vector<A>& of_rank : of_ranks) sum += of_rank[i];

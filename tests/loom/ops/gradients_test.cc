@@ -443,6 +443,30 @@ struct RmsNormCase {
   }
 };
 
+struct HeadNormCase {
+  ops::HeadRows s;
+  Inputs inputs() const { return {random_values(s.rows * s.stride(), 1), random_values(2 * s.head_size, 2)}; }
+  Doubles dy() const { return random_values(s.rows * s.stride(), 3); }
+
+  template <typename T>
+  Results run(const Inputs& from, const Doubles& derivatives, int threads) const {
+    using A = acc_t<T>;
+    Workers workers(threads);
+    const auto qkv = as<T>(from[0]), weight = as<T>(from[1]);
+    std::vector<T> y(qkv.size()), d = as<T>(derivatives);
+    std::vector<A> rstd(static_cast<size_t>(s.rows * s.normed_heads())), dweight(weight.size(), A(7));
+    table<T>().head_norm_forward(workers, s, qkv.data(), weight.data(), y.data(), rstd.data(), 1e-5f);
+    table<T>().head_norm_backward(workers, s, qkv.data(), weight.data(), rstd.data(), d.data(),
+                                  dweight.data());
+    return {array(y), {array(d), array(dweight)}};
+  }
+};
+
+TEST_P(EveryOperator, HeadNorm) {
+  expect_right(HeadNormCase{{5, 2, 1, 4}});
+  expect_right(HeadNormCase{{50, 3, 2, 19}});
+}
+
 TEST_P(EveryOperator, RmsNorm) {
   const RmsNormCase small{5, 19};
   const Inputs in = small.inputs();
@@ -630,7 +654,7 @@ TEST_P(EveryOperator, WithoutGradientsHasTheSameBitsWithThreads) {
 }
 
 // Whoever adds an operator adds it here as well.
-static_assert(sizeof(ops::Operators<float>) == sizeof(const char*) + 37 * sizeof(device::Operator<void()>),
+static_assert(sizeof(ops::Operators<float>) == sizeof(const char*) + 39 * sizeof(device::Operator<void()>),
               "an operator has no case in this file");
 
 }  // namespace

@@ -124,5 +124,69 @@ TEST_P(LayerNorm, TheNumberOfThreadsChangesNoBit) {
   EXPECT_EQ(one.dweight, three.dweight);
 }
 
+/// Rows of three heads of queries and two of keys; three rows at least for each part of the sums.
+constexpr ops::HeadRows kHeads{50, 3, 2, 6};
+
+struct HeadOutputs {
+  Doubles y, d, dweight;
+};
+template <typename T>
+HeadOutputs run_heads(const Doubles& qkv, const Doubles& weight, const Doubles& dy, int threads = 1) {
+  using A = acc_t<T>;
+  Workers workers(threads);
+  const auto& op = table<T>();
+  const auto x = as<T>(qkv), w = as<T>(weight);
+  std::vector<T> y(x.size(), T(7)), d = as<T>(dy);
+  std::vector<A> rstd(static_cast<size_t>(kHeads.rows * kHeads.normed_heads())), dweight(w.size(), A(7));
+  op.head_norm_forward(workers, kHeads, x.data(), w.data(), y.data(), rstd.data(), kEpsilon);
+  op.head_norm_backward(workers, kHeads, x.data(), w.data(), rstd.data(), d.data(), dweight.data());
+  return {doubles(y), doubles(d), doubles(dweight)};
+}
+
+/// What the norm of rows makes of each head.
+HeadOutputs heads_one_by_one(const Doubles& qkv, const Doubles& weight, const Doubles& dy) {
+  Workers workers(1);
+  const auto& op = table<double>();
+  HeadOutputs out{qkv, dy, Doubles(weight.size())};
+  const int64_t size = kHeads.head_size;
+  for (int64_t row = 0; row < kHeads.rows; ++row)
+    for (int64_t head = 0; head < kHeads.normed_heads(); ++head) {
+      const int64_t at = row * kHeads.stride() + head * size, kind = head < kHeads.heads ? 0 : size;
+      Doubles dweight(static_cast<size_t>(size));
+      double rstd = 0;
+      op.norm_forward(workers, qkv.data() + at, weight.data() + kind, nullptr, out.y.data() + at, nullptr,
+                      &rstd, 1, size, kEpsilon);
+      op.norm_backward(workers, qkv.data() + at, weight.data() + kind, nullptr, &rstd, dy.data() + at,
+                       out.d.data() + at, false, dweight.data(), nullptr, 1, size);
+      for (int64_t c = 0; c < size; ++c) out.dweight[kind + c] += dweight[c];
+    }
+  return out;
+}
+
+template <typename T>
+void expect_heads() {
+  const Doubles qkv = rounded<T>(random_values(kHeads.rows * kHeads.stride(), 1)),
+                weight = rounded<T>(random_values(2 * kHeads.head_size, 2)),
+                dy = rounded<T>(random_values(kHeads.rows * kHeads.stride(), 3));
+  const HeadOutputs got = run_heads<T>(qkv, weight, dy), wanted = heads_one_by_one(qkv, weight, dy);
+  EXPECT_LT(error_of(got.y, wanted.y), kTolerance<T>);
+  EXPECT_LT(error_of(got.d, wanted.d), kTolerance<T>);
+  EXPECT_LT(error_of(got.dweight, wanted.dweight), kTolerance<float>);
+  const HeadOutputs three = run_heads<T>(qkv, weight, dy, 3);
+  EXPECT_EQ(three.y, got.y);
+  EXPECT_EQ(three.d, got.d);
+  EXPECT_EQ(three.dweight, got.dweight);
+  for (int64_t row = 0; row < kHeads.rows; ++row)
+    for (int64_t c = kHeads.normed_heads() * kHeads.head_size; c < kHeads.stride(); ++c)
+      ASSERT_EQ(got.y[row * kHeads.stride() + c], qkv[row * kHeads.stride() + c]) << "values stay";
+}
+
+TEST_P(LayerNorm, HeadsAreNormedOneByOne) {
+  expect_heads<double>();
+  expect_heads<float>();
+  expect_heads<bf16>();
+  expect_heads<fp16>();
+}
+
 }  // namespace
 }  // namespace loom::testing::norm_test

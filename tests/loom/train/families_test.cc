@@ -36,7 +36,7 @@ class FamilyRuns : public Runs {
 TEST_F(FamilyRuns, EveryCausalAndMaskedFamilyHasTheSameLossesOnFourRanks) {
   make_tokens(config_.data.folder, pieces_);
   for (const char* family :
-       {"gptj", "gpt_neox", "gpt_neo", "bloom", "llama", "mistral", "qwen2", "bert", "roberta"}) {
+       {"gptj", "gpt_neox", "gpt_neo", "bloom", "llama", "mistral", "qwen2", "qwen3", "bert", "roberta"}) {
     config_.model.family = family;
     const std::vector<double> one = losses(1, 1);
     ASSERT_EQ(one.size(), 5u) << family;

@@ -66,6 +66,40 @@ void norm_backward_dropout(Compute& compute, const ops::Dropout& dropout, const 
                       dweight, dbias);
 }
 
+/// Heads of queries, or of keys: body(first element of a row's, heads, rows before in rstd, element of
+/// weight).
+template <typename Body>
+void for_kinds(const ops::HeadRows& s, Body&& body) {
+  body(0, s.heads, 0, 0);
+  body(s.heads * s.head_size, s.key_value_heads, s.rows * s.heads, s.head_size);
+}
+
+/// rstd has all heads of queries first, and then those of keys.
+template <typename T>
+void head_norm_forward(Compute& compute, const ops::HeadRows& s, const T* qkv, const T* weight, T* y,
+                       float* rstd, float epsilon) {
+  if (!takes_norm(compute, s.head_size)) return;
+  compute.copy(y, qkv, s.rows * s.stride() * static_cast<int64_t>(sizeof(T)));  // of which the values stay
+  for_kinds(s, [&](int64_t first, int64_t heads, int64_t before, int64_t of_kind) {
+    NormForwardArguments<T> arguments{qkv + first,   weight + of_kind, nullptr,     y + first, nullptr,
+                                      rstd + before, s.rows * heads,   s.head_size, epsilon};
+    arguments.places = {static_cast<unsigned>(heads), s.stride()};
+    compute.launch(kernel_of<T>("norm_forward"), arguments);
+  });
+}
+
+template <typename T>
+void head_norm_backward(Compute& compute, const ops::HeadRows& s, const T* qkv, const T* weight,
+                        const float* rstd, T* d, float* dweight) {
+  for_kinds(s, [&](int64_t first, int64_t heads, int64_t before, int64_t of_kind) {
+    NormBackwardArguments<T> arguments{
+        qkv + first, weight + of_kind, nullptr,        rstd + before, d + first,
+        d + first,   nullptr,          s.rows * heads, s.head_size,   false};
+    arguments.places = {static_cast<unsigned>(heads), s.stride()};
+    queue_norm_backward(compute, arguments, dweight + of_kind, static_cast<float*>(nullptr));
+  });
+}
+
 /// Positions of a batch's rows, and where the kernels' table of them begins.
 template <typename E>
 std::pair<Positions, E*> positions_in(E* table, const int32_t* position, int64_t first, int64_t tokens,
@@ -209,6 +243,8 @@ template <typename T>
 void add_rows(ops::Operators<T>& table) {
   table.norm_forward = norm_forward<T>;
   table.norm_backward = norm_backward<T>;
+  table.head_norm_forward = head_norm_forward<T>;
+  table.head_norm_backward = head_norm_backward<T>;
   table.embedding_forward = embed<T>;
   table.embedding_backward = embed_back<T>;
   table.split_embedding_forward = embed_part<T>;

@@ -56,7 +56,7 @@ std::span<const FamilyDescription* const> descriptions();
 /// Their names in a sentence, "gptj, bert and roberta", with `last` before the last one.
 std::string families_that(const char* last, bool (*has)(const FamilyDescription& family));
 
-extern const FamilyDescription kGpt2, kGptJ, kGptNeoX, kGptNeo, kBloom, kLlama, kMistral, kQwen2, kBert,
-    kRoberta;
+extern const FamilyDescription kGpt2, kGptJ, kGptNeoX, kGptNeo, kBloom, kLlama, kMistral, kQwen2, kQwen3,
+    kBert, kRoberta;
 
 }  // namespace loom::model

@@ -47,6 +47,7 @@ constexpr FamilyKeys llama_keys(const char* classes, std::span<const char* const
 inline constexpr PartName kLlamaEmbedding[] = {{Part::token_embedding, "embed_tokens"}};
 inline constexpr PartName kLlamaBlock[] = {{Part::norm1_weight, "input_layernorm"},
                                            {Part::qkv_weight, "self_attn.{}_proj"},
+                                           {Part::head_norm_weight, "self_attn.{}_norm"},
                                            {Part::projection_weight, "self_attn.o_proj"},
                                            {Part::norm2_weight, "post_attention_layernorm"},
                                            {Part::up_weight, "mlp.{}_proj"},

@@ -1,7 +1,8 @@
 // Layer normalization, a block for each row, and normalization by the root of the mean square (RMS norm),
-// which has no mean: its arguments' `mean` is null. Forward may make the row first: the residual and what a
-// dropout leaves of a product are added, as every block of a model does before a norm. Backward may pass its
-// result through the dropout that comes next on the way back.
+// which has no mean: its arguments' `mean` is null. Heads of queries and keys are such rows, too (NormRows).
+// Forward may make the row first: the residual and what a dropout leaves of a product are added, as every
+// block of a model does before a norm. Backward may pass its result through the dropout that comes next on
+// the way back.
 //
 // A thread keeps its part of the row, or of the sums over rows, in registers: up to `columns` elements, 16,
 // or 32 of wide rows going backward.
@@ -33,6 +34,23 @@ LOOM_DEVICE void for_kept(int64_t width, Body&& body) {
   }
 }
 
+/// Where the rows of a norm stand: one after the other, or `heads` of each row of q, k and v.
+struct NormRows {
+  unsigned heads = 1;  // 32 bits, since a division of 64 takes many registers
+  int64_t stride = 0;  // elements from row to row of q, k and v; 0: one after the other
+
+  LOOM_DEVICE int64_t begin(int64_t row, int64_t width) const {
+    if (stride == 0) return row * width;
+    const unsigned row_of_heads = static_cast<unsigned>(row) / heads,
+                   head = static_cast<unsigned>(row) % heads;
+    return row_of_heads * stride + head * width;
+  }
+  /// Elements of an array from the first of these rows to the end of the last.
+  int64_t reach(int64_t rows, int64_t width) const {
+    return stride == 0 ? rows * width : (rows / heads - 1) * stride + heads * width;
+  }
+};
+
 /// y[M, C] = (x - mean) · rstd · weight + bias. The mean is 0 where it is null, and so is the bias. With a
 /// sum, x is first added to: sum[M, C] = residual + dropout(x + added[C]), and y is the norm of that. `added`
 /// may be null; `sum` may be residual or x.
@@ -46,6 +64,7 @@ struct NormForwardArguments {
   const T *residual = nullptr, *added = nullptr;
   T* sum = nullptr;
   DropoutMask mask{};
+  NormRows places = {};
 
   LaunchShape shape() const {
     return {{static_cast<unsigned>(rows), 1, 1},
@@ -54,7 +73,7 @@ struct NormForwardArguments {
   }
   template <typename Visit>
   void pointers(Visit&& visit) {
-    const int64_t elements = rows * width, summed = sum == nullptr ? 0 : elements;
+    const int64_t elements = places.reach(rows, width), summed = sum == nullptr ? 0 : elements;
     visit(x, elements), visit(weight, width), visit(bias, bias == nullptr ? 0 : width), visit(y, elements);
     visit(mean, mean == nullptr ? 0 : rows), visit(rstd, rows);
     visit(residual, summed), visit(added, added == nullptr ? 0 : width), visit(sum, summed);
@@ -63,7 +82,7 @@ struct NormForwardArguments {
 
 template <int columns, int n, typename T>
 LOOM_DEVICE void norm_forward(const NormForwardArguments<T>& a) {
-  const int64_t row = block_index().x, begin = row * a.width;
+  const int64_t row = block_index().x, begin = a.places.begin(row, a.width);
   float* const scratch = reinterpret_cast<float*>(shared_memory());
   Floats<n> x[columns / n];
   float sum[1] = {0};
@@ -126,6 +145,7 @@ struct NormBackwardArguments {
   bool add;
   T* masked = nullptr;
   DropoutMask mask{};
+  NormRows places = {};
 
   int64_t parameters() const { return mean != nullptr ? 2 : 1; }
   /// 8 MiB of partial sums, but from 256 to 1024 blocks.
@@ -144,7 +164,7 @@ struct NormBackwardArguments {
   }
   template <typename Visit>
   void pointers(Visit&& visit) {
-    const int64_t elements = rows * width;
+    const int64_t elements = places.reach(rows, width);
     visit(x, elements), visit(weight, width), visit(mean, mean == nullptr ? 0 : rows), visit(rstd, rows);
     visit(dy, elements), visit(dx, elements), visit(partial, parts() * parameters() * width);
     visit(masked, masked == nullptr ? 0 : elements);
@@ -158,7 +178,7 @@ LOOM_DEVICE void norm_backward(const NormBackwardArguments<T>& a) {
   float* other_scratch = scratch + 2 * kLanes;  // a row's, while some threads still read the last one's
   Floats<n> dweight[columns / n] = {}, dbias[columns / n] = {};
   for (int64_t row = block_index().x; row < a.rows; row += grid_size().x) {
-    const int64_t begin = row * a.width;
+    const int64_t begin = a.places.begin(row, a.width);
     const float mean = has_mean ? a.mean[row] : 0.0f, rstd = a.rstd[row];
     // x̂ and dy of a pack. They are read twice, for the sums and for dx: registers are for the parameters'
     // sums.
