@@ -73,6 +73,15 @@ Result<std::shared_ptr<const text::Tokenizer>> trained_tokenizer(const Input& in
   return std::shared_ptr<const text::Tokenizer>(made.take());
 }
 
+DatasetSummary of_sequences(const text::Tokenizer& tokenizer, uint64_t train, uint64_t validation) {
+  DatasetSummary summary;
+  summary.tokenizer = tokenizer.description();
+  summary.vocabulary = tokenizer.vocabulary_size();
+  summary.train_texts = train;
+  summary.validation_texts = validation;
+  return summary;
+}
+
 Result<DatasetSummary> make_examples(const std::vector<text::ExampleFile>& files, const std::string& folder,
                                      const text::Tokenizer& tokenizer, const DatasetOptions& options) {
   Result<text::ModelClasses> classes = text::ModelClasses();
@@ -81,13 +90,9 @@ Result<DatasetSummary> make_examples(const std::vector<text::ExampleFile>& files
   const Result<text::ExampleSummary> made =
       text::tokenize_examples(files, folder, tokenizer, options.validation_fraction, *classes);
   LOOM_TRY(made.status());
-  DatasetSummary summary;
-  summary.tokenizer = tokenizer.description();
-  summary.train_texts = made->train;
-  summary.validation_texts = made->validation;
+  DatasetSummary summary = of_sequences(tokenizer, made->train, made->validation);
   summary.labels = made->labels;
   summary.note = made->note;
-  summary.vocabulary = tokenizer.vocabulary_size();
   return summary;
 }
 
@@ -97,12 +102,7 @@ Result<DatasetSummary> make_completions(const std::vector<text::Completion>& com
   const Result<text::SplitSizes> made =
       text::tokenize_completions(completions, folder, tokenizer, options.validation_fraction);
   LOOM_TRY(made.status());
-  DatasetSummary summary;
-  summary.tokenizer = tokenizer.description();
-  summary.train_texts = made->train;
-  summary.validation_texts = made->validation;
-  summary.vocabulary = tokenizer.vocabulary_size();
-  return summary;
+  return of_sequences(tokenizer, made->train, made->validation);
 }
 
 /// A note for users who expect Loom to read fields of files without labels. "" if no file's name ends as

@@ -100,7 +100,7 @@ struct Model::Inside {
       const Result<engine::Engine*> with = engine_for(rows, tokens);
       LOOM_TRY(with.status());
       LOOM_TRY(source.read(step, {0, rows}, (*with)->tokens(0), (*with)->targets(0)));
-      const auto targets = static_cast<double>(std::max<int64_t>(1, source.targets(step, rows)));
+      const auto targets = static_cast<double>(source.targets(step, rows));
       const Result<double> loss = (*with)->evaluate(targets);
       LOOM_TRY(loss.status());
       if (!std::isfinite(*loss))

@@ -426,6 +426,7 @@ Result<StepResult> Executor<T>::step(const StepSettings& settings) {
                 device_->device().describe());
   Run run{.program = training_, .memory = memory_};
   run.progress.settings = &settings;
+  run.progress.targets = settings.targets;
   LOOM_TRY(this->run(run));
   return run.progress.result;
 }

@@ -19,17 +19,14 @@ namespace loom::engine {
 /// Of the step or the evaluation that is under way.
 struct StepProgress {
   const StepSettings* settings = nullptr;  // of a step
-  double targets = 0;                      // of an evaluation, as StepSettings::targets
+  double targets = 0;                      // as StepSettings::targets
   StepResult result = {};
   std::chrono::steady_clock::time_point begin = {};
   double busy_seconds = 0;        // on lane 0, without waiting
   double until_norm_seconds = 0;  // when the norm was known
   int64_t right = 0;              // of a classification's evaluation
 
-  double mean_over(const program::Job& job) const {
-    const double given = settings != nullptr ? settings->targets : targets;
-    return given > 0 ? given : job.targets_per_step();
-  }
+  double mean_over(const program::Job& job) const { return targets > 0 ? targets : job.targets_per_step(); }
   double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }

@@ -28,7 +28,7 @@ class BatchSource {
   virtual uint64_t windows() const = 0;
   /// Of the dataset's content; another dataset is another list.
   virtual uint64_t dataset_key() const = 0;
-  /// What the loss of the first `rows` sequences of a step is the mean over.
+  /// What the loss of the first `rows` sequences of a step is the mean over: one at least for each.
   virtual int64_t targets(uint64_t step, int64_t rows) const = 0;
   /// A sentence for the user about data that is left out; or "".
   virtual std::string note() const { return ""; }

@@ -8,11 +8,14 @@
 
 namespace loom::text {
 
+Status check_sizes(const BatchOptions& options) {
+  if (options.sequence_length >= 1 && options.global_batch >= 1) return {};
+  return fail(Code::invalid_argument, "{} sequences of {} tokens, must be at least 1 of 1",
+              options.global_batch, options.sequence_length);
+}
+
 Result<Batches> Batches::create(std::shared_ptr<const TokenDataset> dataset, const BatchOptions& options) {
-  if (options.sequence_length < 1 || options.global_batch < 1) {
-    return fail(Code::invalid_argument, "{} sequences of {} tokens, must be at least 1 of 1",
-                options.global_batch, options.sequence_length);
-  }
+  LOOM_TRY(check_sizes(options));
   const uint64_t length = static_cast<uint64_t>(options.sequence_length);
   if (dataset->tokens() <= length) {
     return fail(Code::invalid_argument,

@@ -28,6 +28,9 @@ struct BatchOptions {
   uint64_t from_step = 0, from_sequence = 0;
 };
 
+/// That both are at least 1. Errors: invalid_argument.
+Status check_sizes(const BatchOptions& options);
+
 /// The number of a row of a step in the endless list of sequences.
 inline uint64_t sequence_at(uint64_t step, int64_t row, const BatchOptions& options) {
   return options.from_sequence + (step - options.from_step) * static_cast<uint64_t>(options.global_batch) +

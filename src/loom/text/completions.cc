@@ -82,9 +82,7 @@ CompletionBatches::Places CompletionBatches::places(uint64_t sequence) const {
 
 Result<CompletionBatches> CompletionBatches::create(std::shared_ptr<const StoredSequences> completions,
                                                     const BatchOptions& options) {
-  if (options.sequence_length < 1 || options.global_batch < 1)
-    return fail(Code::invalid_argument, "{} sequences of {} tokens, must be at least 1 of 1",
-                options.global_batch, options.sequence_length);
+  LOOM_TRY(check_sizes(options));
   CompletionBatches batches(std::move(completions), options);
   const StoredSequences& all = *batches.completions_;
   int64_t shortest = std::numeric_limits<int64_t>::max();
@@ -98,8 +96,7 @@ Result<CompletionBatches> CompletionBatches::create(std::shared_ptr<const Stored
   if (batches.used_.empty())
     return fail(Code::invalid_argument,
                 "sequences of {} tokens have no room for any of the {} completions behind their prompts; the "
-                "shortest "
-                "needs {}",
+                "shortest needs {}",
                 options.sequence_length, all.size(), shortest);
   return batches;
 }

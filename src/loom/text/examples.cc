@@ -56,9 +56,7 @@ size_t copy_example(std::span<const Token> tokens, size_t kept, std::span<Token>
 
 Result<ExampleBatches> ExampleBatches::create(std::shared_ptr<const ExampleDataset> dataset,
                                               const BatchOptions& options) {
-  if (options.sequence_length < 1 || options.global_batch < 1)
-    return fail(Code::invalid_argument, "{} sequences of {} tokens, must be at least 1 of 1",
-                options.global_batch, options.sequence_length);
+  LOOM_TRY(check_sizes(options));
   return ExampleBatches(std::move(dataset), options);
 }
 

@@ -120,11 +120,6 @@ engine::StepSettings settings_of_step(const Config& config, const LossScaler& lo
   return settings;
 }
 
-/// Of the first `rows` sequences of a step; at least 1, to divide by.
-double targets_of(const text::BatchSource& source, int64_t step, int64_t rows) {
-  return static_cast<double>(std::max<int64_t>(1, source.targets(static_cast<uint64_t>(step), rows)));
-}
-
 }  // namespace
 
 /// What a rank can find wrong by itself: a folder that is not there on its node, for one.
@@ -359,7 +354,8 @@ Result<StepRecord> Trainer::step() {
   engine::StepSettings settings =
       settings_of_step(config_, loss_scaler_, progress_.next_step, progress_.moments_begin);
   settings.stop = &stop_;
-  settings.targets = targets_of(*data_.train, progress_.next_step, config_.data.global_batch);
+  settings.targets = static_cast<double>(
+      data_.train->targets(static_cast<uint64_t>(progress_.next_step), config_.data.global_batch));
   const Result<engine::StepResult> result = engine_->step(settings);
   if (!result.ok()) return folder_->with_way_back(result.status());
   LOOM_TRY(folder_->with_way_back(loss_scaler_.update(progress_.next_step, result->loss, result->skipped)));
@@ -433,7 +429,8 @@ Result<std::optional<double>> Trainer::validate() {
   int64_t right = 0;
   for (int64_t step = 0; step < batches; ++step) {
     LOOM_TRY(read_batch(*engine_, *groups_, *data_.validation, step, all - step * batch));
-    const double targets = targets_of(*data_.validation, step, std::min(batch, all - step * batch));
+    const auto targets = static_cast<double>(
+        data_.validation->targets(static_cast<uint64_t>(step), std::min(batch, all - step * batch)));
     const Result<double> loss = engine_->evaluate(targets);
     LOOM_TRY(loss.status());
     sum += *loss * targets;
