@@ -156,6 +156,12 @@ Status write_file(const std::string& path, std::string_view content) {
   return file->commit();
 }
 
+Status copy_file(const std::string& from, const std::string& to) {
+  const Result<std::string> content = read_file(from);
+  LOOM_TRY(content.status());
+  return write_file(to, *content);
+}
+
 Status make_folders(const std::string& path) {
   if (is_file(path)) return fail(Code::invalid_argument, "{} is a file, must be a folder", path);
   std::error_code error;

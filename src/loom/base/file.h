@@ -56,6 +56,8 @@ Result<std::string> read_file(const std::string& path, uint64_t limit = uint64_t
 Result<uint64_t> hash_of_file(const std::string& path);
 /// Replaces a file, atomically.
 Status write_file(const std::string& path, std::string_view content);
+/// The same with the content of another one. Errors: as read_file() and write_file().
+Status copy_file(const std::string& from, const std::string& to);
 
 /// Creates a folder and those above it; one that is there already is no error.
 Status make_folders(const std::string& path);

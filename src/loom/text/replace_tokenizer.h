@@ -4,6 +4,9 @@
 // Thread safety: one process at a time for a folder.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "text/tokenizer.h"
 
 namespace loom::text {
@@ -13,10 +16,14 @@ namespace loom::text {
 /// leaves the folder without one. Errors: as Tokenizer::save().
 Status replace_tokenizer(const Tokenizer& tokenizer, const std::string& folder);
 
+/// The same with the files that another folder has of a tokenizer, as they are. Errors: not_found where it
+/// has none, disk_full, system_error.
+Status copy_tokenizer(const std::string& from, const std::string& folder);
+
 /// Afterwards there is none. Errors: system_error.
 Status remove_tokenizer(const std::string& folder);
 
-/// Whether replace_tokenizer() replaces or removes files of that name.
+/// Whether the above replace or remove files of that name.
 bool is_tokenizer_file(std::string_view name);
 
 }  // namespace loom::text

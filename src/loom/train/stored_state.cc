@@ -26,21 +26,22 @@ Result<Config> config_of(const format::Json& manifest) {
   return stored_config(*section);
 }
 
-/// Puts the tokenizer of the run into `folder`: that of `dataset`, or of the run's model, which lies beside
-/// its checkpoints. Without either `folder` keeps one that is the run's, and loses another one. Returns what
-/// is there then, or nullptr.
-Result<std::shared_ptr<const text::Tokenizer>> put_tokenizer(const format::Json& manifest,
-                                                             const std::string& dataset,
-                                                             const std::string& checkpoint,
-                                                             const std::string& folder) {
+std::string model_of_run(const std::string& checkpoint) { return join_path(checkpoint, "../../model"); }
+
+/// Puts the tokenizer of the run into `folder`: that of its dataset, or of its model, which lies beside its
+/// checkpoints; with the files of `origin` if it is the same. Without either `folder` keeps one that is the
+/// run's, and loses another one. Returns what is there then, or nullptr.
+Result<std::shared_ptr<const text::Tokenizer>> put_tokenizer_of(
+    const format::Json& manifest, const std::string& dataset, const std::string& origin,
+    const model::ModelSpec& spec, const std::string& checkpoint, const std::string& folder) {
   const auto is_of_run = [&](const text::Tokenizer& tokenizer) {
     return !manifest.contains("tokenizer") || manifest["tokenizer"] == text::tokenizer_key(tokenizer);
   };
-  for (const std::string& from : {dataset, join_path(checkpoint, "../../model")}) {
+  for (const std::string& from : {dataset, model_of_run(checkpoint)}) {
     const auto tokenizer = text::open_tokenizer(from);
     if (tokenizer.status().code() != Code::not_found) LOOM_TRY(tokenizer.status());
     if (!tokenizer.ok() || !is_of_run(**tokenizer)) continue;
-    LOOM_TRY(text::replace_tokenizer(**tokenizer, folder));
+    LOOM_TRY(put_tokenizer(**tokenizer, origin, spec, folder));
     return tokenizer;
   }
   const auto tokenizer = text::open_tokenizer(folder);
@@ -85,11 +86,12 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
   LOOM_TRY(make_folders(folder));
   const Result<Config> of_run = config_of(state->manifest);
   LOOM_TRY(of_run.status().in(checkpoint));
-  const std::string& dataset = of_run->data.folder;
-  const auto tokenizer = put_tokenizer(state->manifest, dataset, checkpoint, folder);
+  // What the run began with, or, where that is gone, its own model, which has its files.
+  const std::string origin = is_folder(of_run->model.from) ? of_run->model.from : model_of_run(checkpoint);
+  const auto tokenizer =
+      put_tokenizer_of(state->manifest, of_run->data.folder, origin, *spec, checkpoint, folder);
   LOOM_TRY(tokenizer.status().in(checkpoint));
-  LOOM_TRY(set_longest_text(*spec, folder));
-  LOOM_TRY(copy_companions(of_run->model.from, *spec, folder));
+  LOOM_TRY(copy_companions(origin, *spec, folder));
   // Checkpoints of earlier versions have no ids.
   if (*tokenizer != nullptr) set_token_ids(format::Json(*config), **tokenizer, *config);
   LOOM_TRY(format::write_config(folder, *config));
@@ -103,7 +105,7 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
     }));
   }
   LOOM_TRY(writer->finish());
-  return Exported{*step, model::parameter_count(units), *tokenizer != nullptr, dataset};
+  return Exported{*step, model::parameter_count(units), *tokenizer != nullptr, of_run->data.folder};
 }
 
 }  // namespace loom::train

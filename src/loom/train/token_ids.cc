@@ -1,11 +1,9 @@
 #include "train/token_ids.h"
 
-#include "base/file.h"
-
 namespace loom::train {
 namespace {
 
-constexpr char kBegin[] = "bos_token_id", kEnd[] = "eos_token_id";
+constexpr char kBegin[] = "bos_token_id", kEnd[] = "eos_token_id", kPadding[] = "pad_token_id";
 
 }  // namespace
 
@@ -19,17 +17,8 @@ void set_token_ids(const format::Json& origin, const text::Tokenizer& tokenizer,
 
 void take_token_ids(const format::Json& config, format::Json& origin) {
   if (!config.is_object()) return;
-  for (const char* key : {kBegin, kEnd})
+  for (const char* key : {kBegin, kEnd, kPadding})
     if (const auto found = config.find(key); found != config.end() && !found->is_null()) origin[key] = *found;
-}
-
-Status set_longest_text(const model::ModelSpec& spec, const std::string& folder) {
-  const std::string path = join_path(folder, "tokenizer_config.json");
-  if (spec.position == model::Position::alibi || !is_file(path)) return {};
-  Result<format::Json> config = format::read_json(path);
-  LOOM_TRY(config.status());
-  (*config)["model_max_length"] = spec.context;
-  return format::write_json(path, *config);
 }
 
 }  // namespace loom::train

@@ -10,7 +10,6 @@
 #include "model/hugging_face.h"
 #include "model/model_file.h"
 #include "model/same_model.h"
-#include "text/replace_tokenizer.h"
 #include "text/same_tokenizer.h"
 #include "text/tokenizer.h"
 #include "train/classes.h"
@@ -486,8 +485,7 @@ Status Trainer::save_model_in(const std::string& folder) {
   Status made;
   if (groups_->rank() == 0) {
     made = make_folders(folder);
-    if (made.ok()) made = text::replace_tokenizer(*data_.tokenizer, folder);
-    if (made.ok()) made = set_longest_text(spec_, folder);
+    if (made.ok()) made = put_tokenizer(*data_.tokenizer, config_.model.from, spec_, folder);
     if (made.ok()) made = copy_companions(config_.model.from, spec_, folder);
   }
   LOOM_TRY(groups_->agree(made));
