@@ -23,7 +23,8 @@ struct DatasetOptions {
   /// The files hold a text and its label a line: data for a model that classifies. Where `tokenizer` is the
   /// folder of such a model, labels are names or numbers of its classes, in its order.
   bool labels = false;
-  /// The files hold a prompt and its completion a line: data for a causal model that learns the completions.
+  /// The files hold texts of which parts are learned: a prompt and its completion, or segments of a chat.
+  /// Data for a causal model.
   bool completions = false;
   /// The format of files with labels or completions: "jsonl", "csv" or "tsv"; empty: as their names say
   /// (others are TSV).
@@ -40,6 +41,7 @@ struct DatasetSummary {
   // For texts with labels, or prompts with completions, instead of the four counts above:
   uint64_t train_texts = 0;
   uint64_t validation_texts = 0;
+  uint64_t longest_tokens = 0;  // of the longest text
   std::vector<std::string> labels;
   std::string note;  // a sentence about the labels, or about fields that were taken as text; or ""
 };

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 #include <loom/dataset.h>
 
+#include <algorithm>
+
 #include "base/file.h"
 #include "format/checkpoints.h"
 #include "format/safetensors_reader.h"
@@ -20,12 +22,15 @@ namespace {
 
 void print(const DatasetSummary& summary, const TokenizeOptions& options) {
   if (options.labels)
-    fmt::print("{}: {} texts to train on, {} to validate with; {} labels: {}; {}\n", options.out,
-               summary.train_texts, summary.validation_texts, summary.labels.size(),
-               fmt::join(summary.labels, ", "), summary.tokenizer);
+    fmt::print(
+        "{}: {} texts to train on, {} to validate with, the longest has {} tokens; {} labels: {}; {}\n",
+        options.out, summary.train_texts, summary.validation_texts, summary.longest_tokens,
+        summary.labels.size(), fmt::join(summary.labels, ", "), summary.tokenizer);
   else if (options.completions)
-    fmt::print("{}: {} prompts with completions to train on, {} to validate with; {}\n", options.out,
-               summary.train_texts, summary.validation_texts, summary.tokenizer);
+    fmt::print(
+        "{}: {} prompts with completions to train on, {} to validate with, the longest has {} tokens; {}\n",
+        options.out, summary.train_texts, summary.validation_texts, summary.longest_tokens,
+        summary.tokenizer);
   else
     fmt::print("{}: {} tokens of {} bytes to train on, {} of {} to validate with; {}\n", options.out,
                summary.train_tokens, summary.train_bytes, summary.validation_tokens, summary.validation_bytes,
@@ -38,36 +43,48 @@ void print(const DatasetSummary& summary, const TokenizeOptions& options) {
         summary.vocabulary, options.train_vocabulary);
 }
 
+/// "30 texts, 600 tokens, the longest has 28".
+std::string sizes_of(const text::StoredSequences& stored, const char* what) {
+  uint64_t tokens = 0, longest = 0;
+  for (uint64_t i = 0; i < stored.size(); ++i) {
+    tokens += stored.tokens(i).size();
+    longest = std::max<uint64_t>(longest, stored.tokens(i).size());
+  }
+  return fmt::format("{} {}, {} tokens, the longest has {}", stored.size(), what, tokens, longest);
+}
+
+/// What a split holds, in words.
+Result<std::string> inspect_split(const std::string& folder, text::Split split,
+                                  const text::Tokenizer& tokenizer) {
+  if (text::holds_examples(folder)) {
+    const auto data = text::ExampleDataset::open(folder, split);
+    LOOM_TRY(data.status());
+    LOOM_TRY(text::check_tokens_of(folder, (*data)->texts().tokenizer_hash(), tokenizer));
+    return fmt::format("{}; {} labels", sizes_of((*data)->texts(), "texts"), (*data)->label_names().size());
+  }
+  if (text::holds_completions(folder)) {
+    const auto data = text::open_completions(folder, split);
+    LOOM_TRY(data.status());
+    LOOM_TRY(text::check_tokens_of(folder, (*data)->tokenizer_hash(), tokenizer));
+    return sizes_of(**data, "prompts with completions");
+  }
+  const auto data = text::TokenDataset::open(folder, split);
+  LOOM_TRY(data.status());
+  LOOM_TRY(text::check_tokens_of(folder, (*data)->tokenizer_hash(), tokenizer));
+  LOOM_TRY((*data)->verify());
+  return fmt::format("{} tokens of {} bytes of text", (*data)->tokens(), (*data)->text_bytes());
+}
+
 /// All of it is read, so that a bit that has changed is found.
 Status inspect_dataset(const std::string& folder) {
   const auto tokenizer = text::open_tokenizer(folder);
   LOOM_TRY(tokenizer.status());
-  const bool labels = text::holds_examples(folder), completions = text::holds_completions(folder);
   std::string lines = fmt::format("a dataset of {}\n", (*tokenizer)->description());
   for (const text::Split split : {text::Split::train, text::Split::validation}) {
-    if (labels) {
-      const auto data = text::ExampleDataset::open(folder, split);
-      LOOM_TRY(data.status());
-      LOOM_TRY(text::check_tokens_of(folder, (*data)->texts().tokenizer_hash(), **tokenizer));
-      lines += fmt::format("{}: {} texts of {} labels, with the hashes of their files\n", split_name(split),
-                           (*data)->texts().size(), (*data)->label_names().size());
-      continue;
-    }
-    if (completions) {
-      const auto data = text::open_completions(folder, split);
-      LOOM_TRY(data.status());
-      LOOM_TRY(text::check_tokens_of(folder, (*data)->tokenizer_hash(), **tokenizer));
-      lines += fmt::format("{}: {} prompts with completions, with the hashes of their files\n",
-                           split_name(split), (*data)->size());
-      continue;
-    }
-    const auto data = text::TokenDataset::open(folder, split);
-    if (data.status().code() == Code::not_found && split == text::Split::validation) continue;
-    LOOM_TRY(data.status());
-    LOOM_TRY(text::check_tokens_of(folder, (*data)->tokenizer_hash(), **tokenizer));
-    LOOM_TRY((*data)->verify());
-    lines += fmt::format("{}: {} tokens of {} bytes of text, with the hashes of their files\n",
-                         split_name(split), (*data)->tokens(), (*data)->text_bytes());
+    const Result<std::string> found = inspect_split(folder, split, **tokenizer);
+    if (found.status().code() == Code::not_found && split == text::Split::validation) continue;
+    LOOM_TRY(found.status());
+    lines += fmt::format("{}: {}, with the hashes of their files\n", split_name(split), *found);
   }
   fmt::print("{}", lines);
   return {};

@@ -19,12 +19,12 @@
 namespace loom {
 namespace {
 
-/// What was read: texts as they are, texts with labels, or prompts with completions. A pipe can be read only
-/// once.
+/// What was read: texts as they are, texts with labels, or texts of which parts are learned. A pipe can be
+/// read only once.
 struct Input {
   std::vector<text::TextFile> files;
   std::vector<text::ExampleFile> labelled;
-  std::vector<text::Completion> completions;
+  std::vector<text::Segments> completions;
 };
 
 Result<Input> read_input(const std::vector<std::string>& paths, const DatasetOptions& options) {
@@ -43,7 +43,7 @@ Result<Input> read_input(const std::vector<std::string>& paths, const DatasetOpt
     Result<text::TextFile> file = text::TextFile::open(path);
     LOOM_TRY(file.status());
     if (options.completions) {
-      Result<std::vector<text::Completion>> some = text::read_completions(*file, options.format);
+      Result<std::vector<text::Segments>> some = text::read_completions(*file, options.format);
       LOOM_TRY(some.status());
       std::ranges::move(*some, std::back_inserter(input.completions));
       continue;
@@ -67,18 +67,23 @@ Result<std::shared_ptr<const text::Tokenizer>> trained_tokenizer(const Input& in
   for (const text::TextFile& file : input.files) trainer->add(file.text());
   for (const text::ExampleFile& file : input.labelled)
     for (const text::Example& example : file.examples) trainer->add(example.text + "\n");
-  for (const text::Completion& one : input.completions) trainer->add(one.prompt + one.completion + "\n");
+  for (const text::Segments& segments : input.completions) {
+    std::string whole;
+    for (const text::Segment& segment : segments) whole += segment.text;
+    trainer->add(whole + "\n");
+  }
   Result<std::shared_ptr<const text::BpeTokenizer>> made = trainer->train();
   LOOM_TRY(made.status());
   return std::shared_ptr<const text::Tokenizer>(made.take());
 }
 
-DatasetSummary of_sequences(const text::Tokenizer& tokenizer, uint64_t train, uint64_t validation) {
+DatasetSummary of_sequences(const text::Tokenizer& tokenizer, const text::SplitSizes& sizes) {
   DatasetSummary summary;
   summary.tokenizer = tokenizer.description();
   summary.vocabulary = tokenizer.vocabulary_size();
-  summary.train_texts = train;
-  summary.validation_texts = validation;
+  summary.train_texts = sizes.train;
+  summary.validation_texts = sizes.validation;
+  summary.longest_tokens = sizes.longest;
   return summary;
 }
 
@@ -90,19 +95,19 @@ Result<DatasetSummary> make_examples(const std::vector<text::ExampleFile>& files
   const Result<text::ExampleSummary> made =
       text::tokenize_examples(files, folder, tokenizer, options.validation_fraction, *classes);
   LOOM_TRY(made.status());
-  DatasetSummary summary = of_sequences(tokenizer, made->train, made->validation);
+  DatasetSummary summary = of_sequences(tokenizer, made->sizes);
   summary.labels = made->labels;
   summary.note = made->note;
   return summary;
 }
 
-Result<DatasetSummary> make_completions(const std::vector<text::Completion>& completions,
+Result<DatasetSummary> make_completions(const std::vector<text::Segments>& completions,
                                         const std::string& folder, const text::Tokenizer& tokenizer,
                                         const DatasetOptions& options) {
   const Result<text::SplitSizes> made =
       text::tokenize_completions(completions, folder, tokenizer, options.validation_fraction);
   LOOM_TRY(made.status());
-  return of_sequences(tokenizer, made->train, made->validation);
+  return of_sequences(tokenizer, *made);
 }
 
 /// A note for users who expect Loom to read fields of files without labels. "" if no file's name ends as
@@ -113,8 +118,7 @@ std::string note_on_fields(const std::vector<std::string>& files) {
     if (extension == ".jsonl" || extension == ".csv")
       return fmt::format(
           "{} is taken as it stands, as one plain text: only --labels and --completions read fields, so "
-          "other texts "
-          "must be in files of their own, without {}",
+          "other texts must be in files of their own, without {}",
           path, extension == ".jsonl" ? "JSON" : "columns");
   }
   return "";

@@ -1,5 +1,7 @@
 #include "text/completions.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -19,6 +21,31 @@ Status check_completion(const TwoFields& record) {
 }
 
 constexpr FieldRules kRules = {.first = "prompt", .second = "completion", .check = check_completion};
+constexpr char kSegments[] = "segments";
+
+Segments segments_of(TwoFields fields) {
+  return {{std::move(fields.first), false}, {std::move(fields.second), true}};
+}
+
+Result<Segments> segments_of(const Json& list) {
+  if (!list.is_array())
+    return fail(Code::invalid_data, "\"{}\" is {}, must be a list", kSegments, list.type_name());
+  Segments segments;
+  for (const Json& item : list) {
+    const std::string place = fmt::format("segment {}", segments.size() + 1);
+    Result<std::string> text = format::required<std::string>(item, "text");
+    LOOM_TRY(text.status().in(place));
+    LOOM_TRY(check_text("text", *text).in(place));
+    const Result<bool> learned = format::required<bool>(item, "label");
+    LOOM_TRY(learned.status().in(place));
+    segments.push_back({text.take(), *learned});
+  }
+  if (std::ranges::none_of(segments, &Segment::learned))
+    return fail(Code::invalid_data,
+                "none of the {} segments has \"label\": true, so nothing of them is learned",
+                segments.size());
+  return segments;
+}
 
 bool is_of_completions(const Json& json) {
   return json.is_object() && json.contains("format") && json["format"] == kFormat;
@@ -26,29 +53,58 @@ bool is_of_completions(const Json& json) {
 
 }  // namespace
 
-Result<std::vector<Completion>> read_completions(const TextFile& file, const std::string& format) {
+Result<std::vector<Segments>> read_completions(const TextFile& file, const std::string& format) {
+  std::vector<Segments> all;
+  if (is_json_lines(file, format)) {
+    LOOM_TRY(read_objects(file, [&](const Json& object) -> Status {
+      if (const auto list = object.find(kSegments); list != object.end()) {
+        Result<Segments> segments = segments_of(*list);
+        LOOM_TRY(segments.status());
+        all.push_back(segments.take());
+        return {};
+      }
+      Result<TwoFields> fields = fields_of(object, kRules);
+      LOOM_TRY(fields.status());
+      LOOM_TRY(check_completion(*fields));
+      all.push_back(segments_of(fields.take()));
+      return {};
+    }));
+    return all;
+  }
   Result<std::vector<TwoFields>> records = read_fields(file, format, kRules);
   LOOM_TRY(records.status());
-  std::vector<Completion> completions;
-  for (TwoFields& record : *records)
-    completions.push_back({std::move(record.first), std::move(record.second)});
-  return completions;
+  for (TwoFields& record : *records) all.push_back(segments_of(std::move(record)));
+  return all;
 }
 
-NumberedSequence completion_tokens(const Completion& completion, const Tokenizer& tokenizer) {
-  const std::vector<Token> prompt = tokenizer.encode_document(completion.prompt);
-  std::vector<Token> both = tokenizer.encode_document(completion.prompt + completion.completion);
-  const auto shared =
-      std::mismatch(prompt.begin(), prompt.end(), both.begin(), both.end()).first - prompt.begin();
+NumberedSequence completion_tokens(const Segments& segments, const Tokenizer& tokenizer) {
+  std::string text;
+  for (const Segment& segment : segments) text += segment.text;
+  NumberedSequence sequence{tokenizer.encode_document(text), {}};
+  std::vector<Token>& tokens = sequence.tokens;
+  std::vector<Token>& bounds = sequence.numbers;
+  bool learned = false;
+  std::string before;
+  for (const Segment& segment : segments) {
+    if (segment.learned != learned) {
+      learned = !learned;
+      const std::vector<Token> own = tokenizer.encode_document(before);
+      const auto shared =
+          std::mismatch(own.begin(), own.end(), tokens.begin(), tokens.end()).first - own.begin();
+      bounds.push_back(std::max(static_cast<Token>(shared), bounds.empty() ? 0 : bounds.back()));
+    }
+    before += segment.text;
+  }
   const std::optional<Token> end = tokenizer.end_of_text();
-  if (end && (both.empty() || both.back() != *end)) both.push_back(*end);
-  return {std::move(both), static_cast<Token>(shared)};
+  if (end && (tokens.empty() || tokens.back() != *end)) tokens.push_back(*end);
+  if (learned) bounds.push_back(static_cast<Token>(tokens.size()));
+  return sequence;
 }
 
-Result<SplitSizes> tokenize_completions(std::span<const Completion> completions, const std::string& folder,
+Result<SplitSizes> tokenize_completions(std::span<const Segments> completions, const std::string& folder,
                                         const Tokenizer& tokenizer, double validation) {
   std::vector<NumberedSequence> sequences;
-  for (const Completion& one : completions) sequences.push_back(completion_tokens(one, tokenizer));
+  for (const Segments& one : completions) sequences.push_back(completion_tokens(one, tokenizer));
   return write_sequences(sequences, folder, tokenizer, validation, "prompts", {{"format", kFormat}});
 }
 
@@ -66,18 +122,32 @@ Result<std::shared_ptr<const StoredSequences>> open_completions(const std::strin
                 "{} is of other data; `loom tokenize --completions` makes prompts with completions", path);
   Result<StoredSequences> stored = StoredSequences::open(folder, split, *json);
   LOOM_TRY(stored.status());
-  for (uint64_t i = 0; i < stored->size(); ++i)
-    if (stored->number(i) < 0 || static_cast<size_t>(stored->number(i)) > stored->tokens(i).size())
-      return fail(Code::invalid_data, "prompt {} of the {} split of {} has {} of {} tokens", i,
-                  split_name(split), folder, stored->number(i), stored->tokens(i).size());
+  for (uint64_t i = 0; i < stored->size(); ++i) {
+    const std::span<const Token> bounds = stored->numbers(i);
+    const auto tokens = static_cast<Token>(stored->tokens(i).size());
+    if (bounds.size() % 2 != 0 || !std::ranges::is_sorted(bounds) ||
+        (!bounds.empty() && bounds.back() > tokens))
+      return fail(Code::invalid_data, "sequence {} of the {} split of {} learns [{}) of {} tokens", i,
+                  split_name(split), folder, fmt::join(bounds, ", "), tokens);
+  }
   return std::make_shared<const StoredSequences>(stored.take());
 }
 
-CompletionBatches::Places CompletionBatches::places(uint64_t sequence) const {
-  const auto tokens = static_cast<int64_t>(completions_->tokens(sequence).size());
-  const int64_t prompt = completions_->number(sequence);
+template <typename Use>
+void CompletionBatches::for_targets(uint64_t sequence, Use use) const {
+  const std::span<const Token> bounds = completions_->numbers(sequence);
   // Nothing stands before the first token, so that it is no target.
-  return {std::max<int64_t>(prompt, 1) - 1, std::min(tokens - 1, options_.sequence_length)};
+  for (size_t i = 0; i < bounds.size(); i += 2) {
+    const int64_t begin = std::max<int64_t>(bounds[i], 1) - 1;
+    const int64_t end = std::min<int64_t>(bounds[i + 1] - 1, options_.sequence_length);
+    if (begin < end) use(begin, end);
+  }
+}
+
+int64_t CompletionBatches::targets_of(uint64_t sequence) const {
+  int64_t count = 0;
+  for_targets(sequence, [&](int64_t begin, int64_t end) { count += end - begin; });
+  return count;
 }
 
 Result<CompletionBatches> CompletionBatches::create(std::shared_ptr<const StoredSequences> completions,
@@ -85,20 +155,19 @@ Result<CompletionBatches> CompletionBatches::create(std::shared_ptr<const Stored
   LOOM_TRY(check_sizes(options));
   CompletionBatches batches(std::move(completions), options);
   const StoredSequences& all = *batches.completions_;
-  int64_t shortest = std::numeric_limits<int64_t>::max();
   for (uint64_t i = 0; i < all.size(); ++i) {
-    const Places places = batches.places(i);
-    shortest = std::min(shortest, places.begin + 1);
-    if (places.begin >= places.end) continue;
+    if (batches.targets_of(i) == 0) continue;
     batches.used_.push_back(i);
     if (static_cast<int64_t>(all.tokens(i).size()) - 1 > options.sequence_length) ++batches.cut_;
   }
-  if (batches.used_.empty())
-    return fail(Code::invalid_argument,
-                "sequences of {} tokens have no room for any of the {} completions behind their prompts; the "
-                "shortest needs {}",
-                options.sequence_length, all.size(), shortest);
-  return batches;
+  if (!batches.used_.empty()) return batches;
+  Token shortest = std::numeric_limits<Token>::max();
+  for (uint64_t i = 0; i < all.size(); ++i)
+    if (!all.numbers(i).empty()) shortest = std::min(shortest, std::max(all.numbers(i)[0], 1));
+  return fail(Code::invalid_argument,
+              "sequences of {} tokens have no room for any of the {} completions behind their prompts; the "
+              "shortest needs {}",
+              options.sequence_length, all.size(), shortest);
 }
 
 uint64_t CompletionBatches::dataset_key() const {
@@ -118,10 +187,8 @@ std::string CompletionBatches::note() const {
 
 int64_t CompletionBatches::targets(uint64_t step, int64_t rows) const {
   int64_t count = 0;
-  for (int64_t row = 0; row < rows; ++row) {
-    const Places some = places(used_[example_at(step, row, options_, used_.size())]);
-    count += some.end - some.begin;
-  }
+  for (int64_t row = 0; row < rows; ++row)
+    count += targets_of(used_[example_at(step, row, options_, used_.size())]);
   return count;
 }
 
@@ -137,9 +204,10 @@ Status CompletionBatches::read(uint64_t step, Rows rows, std::span<Token> inputs
     const size_t first = static_cast<size_t>(row) * length;
     std::copy_n(tokens.begin(), std::min(tokens.size(), length),
                 inputs.begin() + static_cast<std::ptrdiff_t>(first));
-    const Places some = places(number);
-    for (int64_t place = some.begin; place < some.end; ++place)
-      targets[first + static_cast<size_t>(place)] = tokens[static_cast<size_t>(place) + 1];
+    for_targets(number, [&](int64_t begin, int64_t end) {
+      for (auto place = static_cast<size_t>(begin); place < static_cast<size_t>(end); ++place)
+        targets[first + place] = tokens[place + 1];
+    });
   }
   return {};
 }

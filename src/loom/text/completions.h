@@ -1,12 +1,11 @@
-// Completions: prompts, each with the text that a model is to answer. A causal model reads both and learns
-// the completion alone.
+// Completions: texts of which a causal model learns parts: what follows a prompt, or the replies of a chat.
 //
-// A sequence is what begins a document, the prompt, the completion, and the end of text. Prompt and
-// completion are encoded as one text; a token that holds characters of both belongs to the completion. What
-// begins or ends a text is not added where the texts spell it out.
+// A sequence is what begins a document, the segments, and the end of text. The segments are encoded as one
+// text; a token that holds characters of two belongs to the later one. The end of text belongs to the last
+// segment. What begins or ends a text is not added where the segments spell it out.
 //
 // A folder of completions holds dataset.json, the tokenizer's files, and numbered sequences
-// (text/stored_sequences.h), whose numbers are the tokens of their prompts.
+// (text/stored_sequences.h), whose numbers are the bounds of what is learned: begin, end, begin, end.
 //
 // Thread safety: may be used from any thread at once, but for go_on().
 #pragma once
@@ -21,32 +20,36 @@
 
 namespace loom::text {
 
-struct Completion {
-  std::string prompt, completion;
+struct Segment {
+  std::string text;
+  bool learned = false;
 };
+/// The texts of a sequence, one after the other. A prompt and its completion are two, of which the second is
+/// learned.
+using Segments = std::vector<Segment>;
 
-/// Prompts and completions of a file: fields of these names (text/fields.h). Errors: as read_fields(); also
-/// for a prompt or a completion that is empty or has a NUL.
-Result<std::vector<Completion>> read_completions(const TextFile& file, const std::string& format);
+/// The sequences of a file: fields `prompt` and `completion` (text/fields.h), or, on a line of JSON, a list
+/// `segments` of objects with `text`, and with `label`, true for what is learned. Errors: as read_fields();
+/// also for a text that is empty or has a NUL, and for segments that are all without a label.
+Result<std::vector<Segments>> read_completions(const TextFile& file, const std::string& format);
 
-/// The tokens of one, and how many of them are the prompt's.
-NumberedSequence completion_tokens(const Completion& completion, const Tokenizer& tokenizer);
+/// The tokens of a sequence, and the bounds of those that are learned.
+NumberedSequence completion_tokens(const Segments& segments, const Tokenizer& tokenizer);
 
 /// Makes a folder of completions, and replaces what is there. The part `validation` is held out. Errors: as
 /// write_sequences().
-Result<SplitSizes> tokenize_completions(std::span<const Completion> completions, const std::string& folder,
+Result<SplitSizes> tokenize_completions(std::span<const Segments> completions, const std::string& folder,
                                         const Tokenizer& tokenizer, double validation);
 
 /// Whether a folder made by `loom tokenize` holds completions.
 bool holds_completions(const std::string& folder);
 
 /// Opens a split. Errors: not_found; invalid_data (files that are gone or damaged, or a folder of other
-/// data).
+/// data); unsupported.
 Result<std::shared_ptr<const StoredSequences>> open_completions(const std::string& folder, Split split);
 
-/// One completion a sequence: its tokens, cut to T, and padding. The targets are the tokens of the
-/// completion, each at the token before it. A completion whose prompt leaves no room for a target is in no
-/// batch.
+/// A row is a sequence: its tokens, cut to T, and padding. The targets are the tokens that are learned, each
+/// at the token before it. A sequence that has no target among its first T tokens is in no batch.
 class CompletionBatches final : public BatchSource {
  public:
   /// Errors: invalid_argument for lengths or batches below 1, and where T leaves room for no completion.
@@ -65,11 +68,10 @@ class CompletionBatches final : public BatchSource {
  private:
   CompletionBatches(std::shared_ptr<const StoredSequences> completions, const BatchOptions& options)
       : completions_(std::move(completions)), options_(options) {}
-  /// Places of a sequence that have a target: [begin, end).
-  struct Places {
-    int64_t begin = 0, end = 0;
-  };
-  Places places(uint64_t sequence) const;
+  /// Calls `use(begin, end)` for the places of a sequence that have targets, in their order.
+  template <typename Use>
+  void for_targets(uint64_t sequence, Use use) const;
+  int64_t targets_of(uint64_t sequence) const;
 
   std::shared_ptr<const StoredSequences> completions_;
   BatchOptions options_;

@@ -9,14 +9,14 @@ namespace loom::text {
 
 using format::Json;
 
-Status check_version(const Json& dataset_json, const std::string& path) {
-  const Result<int64_t> version = format::value_or<int64_t>(dataset_json, "version", kDatasetVersion);
-  LOOM_TRY(version.status().in(path));
-  if (*version == kDatasetVersion) return {};
+Status check_version(const Json& dataset_json, int64_t version, const std::string& path) {
+  const Result<int64_t> found = format::value_or<int64_t>(dataset_json, "version", version);
+  LOOM_TRY(found.status().in(path));
+  if (*found == version) return {};
   return fail(
       Code::unsupported,
       "{} has version {}, must be {}: another version of Loom wrote it; `loom tokenize` makes it anew", path,
-      *version, kDatasetVersion);
+      *found, version);
 }
 
 const char* split_name(Split split) { return split == Split::train ? "train" : "validation"; }
@@ -25,7 +25,7 @@ Result<std::shared_ptr<const TokenDataset>> TokenDataset::open(const std::string
   const std::string path = join_path(folder, kDatasetFile);
   const Result<Json> json = format::read_json(path);
   if (!json.ok()) return json.status();
-  LOOM_TRY(check_version(*json, path));
+  LOOM_TRY(check_version(*json, kDatasetVersion, path));
   const Json section = json->is_object() ? json->value(split_name(split), Json()) : Json();
   const Result<std::vector<std::string>> names = format::required<std::vector<std::string>>(section, "files");
   if (!names.ok()) return names.status().in(fmt::format("\"{}\" of {}", split_name(split), path));

@@ -21,10 +21,10 @@ namespace loom::text {
 /// Says which files a folder of tokens has.
 inline constexpr char kDatasetFile[] = "dataset.json";
 
+/// Of folders of tokens.
 inline constexpr int64_t kDatasetVersion = 1;
-/// Refuses a dataset.json of a version that is not known here. Errors: unsupported, naming both;
-/// invalid_data.
-Status check_version(const format::Json& dataset_json, const std::string& path);
+/// Refuses a dataset.json of another version than `version`. Errors: unsupported, naming both; invalid_data.
+Status check_version(const format::Json& dataset_json, int64_t version, const std::string& path);
 
 enum class Split { train, validation };
 

@@ -34,10 +34,15 @@ Result<std::shared_ptr<const ExampleDataset>> ExampleDataset::open(const std::st
   if (*kept < 0) return fail(Code::invalid_data, "\"kept\" of {} is {}, must not be negative", path, *kept);
   dataset->kept_ = static_cast<size_t>(*kept);
   const auto labels = static_cast<Token>(dataset->names_.size());
-  for (uint64_t text = 0; text < dataset->texts_.size(); ++text)
-    if (dataset->texts_.number(text) >= labels)
-      return fail(Code::invalid_data, "example {} of the {} split of {} has the label {}, must be below {}",
-                  text, split_name(split), folder, dataset->texts_.number(text), labels);
+  for (uint64_t text = 0; text < dataset->texts_.size(); ++text) {
+    const std::string example =
+        fmt::format("example {} of the {} split of {}", text, split_name(split), folder);
+    if (const size_t count = dataset->texts_.numbers(text).size(); count != 1)
+      return fail(Code::invalid_data, "{} has {} labels, must have one", example, count);
+    if (dataset->label(text) >= labels)
+      return fail(Code::invalid_data, "{} has the label {}, must be below {}", example, dataset->label(text),
+                  labels);
+  }
   Hash64 key;
   dataset->texts_.add_to(key);
   for (const std::string& name : dataset->names_) key.add(name);
@@ -71,7 +76,7 @@ Status ExampleBatches::read(uint64_t step, Rows rows, std::span<Token> inputs,
     const std::span<const Token> tokens = dataset_->texts().tokens(number);
     const size_t first = static_cast<size_t>(row) * length;
     copy_example(tokens, dataset_->kept(), inputs.subspan(first, length));
-    targets[first] = dataset_->texts().number(number);
+    targets[first] = dataset_->label(number);
   }
   return {};
 }

@@ -40,9 +40,9 @@ std::vector<Token> example_tokens(const std::string& text, const Tokenizer& toke
 size_t copy_example(std::span<const Token> tokens, size_t kept, std::span<Token> into);
 
 struct ExampleSummary {
-  uint64_t train = 0, validation = 0;  // texts
-  std::vector<std::string> labels;     // their numbers are their places
-  std::string note;                    // what is to be told about them; mostly nothing
+  SplitSizes sizes;                 // of texts
+  std::vector<std::string> labels;  // their numbers are their places
+  std::string note;                 // what is to be told about them; mostly nothing
 };
 
 /// Makes a folder of examples, and replaces what is there. The part `validation` of the texts is held
@@ -70,6 +70,7 @@ class ExampleDataset {
   static Result<std::shared_ptr<const ExampleDataset>> open(const std::string& folder, Split split);
 
   const StoredSequences& texts() const { return texts_; }
+  Token label(uint64_t text) const { return texts_.numbers(text)[0]; }
   const std::vector<std::string>& label_names() const { return names_; }
   /// Tokens at the end of every text that stay where it is cut.
   size_t kept() const { return kept_; }
@@ -77,7 +78,7 @@ class ExampleDataset {
   uint64_t key() const { return key_; }
 
  private:
-  StoredSequences texts_;  // their numbers are labels
+  StoredSequences texts_;  // each has its label as its only number
   std::vector<std::string> names_;
   size_t kept_ = 1;
   uint64_t key_ = 0;

@@ -23,25 +23,9 @@ std::string keys_of(const Json& object) {
   return fmt::format("{}{}", fmt::join(keys, ", "), object.size() > kNamed ? ", …" : "");
 }
 
-Result<TwoFields> of_json(std::string_view line, const FieldRules& rules) {
-  const Result<Json> json = format::parse_json(line);
-  LOOM_TRY(json.status());
-  for (const char* name : {rules.first, rules.second})
-    if (json->is_object() && !json->empty() && !json->contains(name))
-      return fail(Code::invalid_data, "\"{}\" is missing, must be a text; the object has {}", name,
-                  keys_of(*json));
-  Result<std::string> first = format::required<std::string>(*json, rules.first);
-  LOOM_TRY(first.status());
-  if (rules.second_may_be_whole && json->contains(rules.second) && (*json)[rules.second].is_number_integer())
-    return TwoFields{first.take(), (*json)[rules.second].dump()};
-  Result<std::string> second = format::required<std::string>(*json, rules.second);
-  LOOM_TRY(second.status());
-  return TwoFields{first.take(), second.take()};
-}
-
+/// Gives `read` the lines that are not empty, with their numbers.
 template <typename Read>
-Result<std::vector<TwoFields>> of_lines(std::string_view content, const FieldRules& rules, Read read) {
-  std::vector<TwoFields> records;
+Status for_each_line(std::string_view content, Read read) {
   int64_t number = 0;
   for (size_t at = 0; at < content.size();) {
     const size_t end = std::min(content.find('\n', at), content.size());
@@ -49,14 +33,32 @@ Result<std::vector<TwoFields>> of_lines(std::string_view content, const FieldRul
     if (line.ends_with('\r')) line.remove_suffix(1);
     at = end + 1;
     ++number;
-    if (line.empty()) continue;
+    if (!line.empty()) LOOM_TRY(read(line, number).in(fmt::format("line {}", number)));
+  }
+  return {};
+}
+
+template <typename Read>
+Result<std::vector<TwoFields>> of_lines(std::string_view content, const FieldRules& rules, Read read) {
+  std::vector<TwoFields> records;
+  LOOM_TRY(for_each_line(content, [&](std::string_view line, int64_t number) -> Status {
     Result<TwoFields> record = read(line);
-    LOOM_TRY(record.status().in(fmt::format("line {}", number)));
-    LOOM_TRY(rules.check(*record).in(fmt::format("line {}", number)));
+    LOOM_TRY(record.status());
+    LOOM_TRY(rules.check(*record));
     record->line = number;
     records.push_back(record.take());
-  }
+    return {};
+  }));
   return records;
+}
+
+/// A line of JSON.
+Result<Json> object_of(std::string_view line) {
+  Result<Json> json = format::parse_json(line);
+  if (!json.ok()) return json.status().in("each line must be a JSON object");
+  if (!json->is_object())
+    return fail(Code::invalid_data, "each line must be a JSON object, and this is {}", json->type_name());
+  return json;
 }
 
 /// Which columns of a file hold what.
@@ -127,7 +129,40 @@ Result<std::vector<TwoFields>> of_tabs(std::string_view content, const FieldRule
   return of_lines(content, rules, rules.of_plain_line);
 }
 
+std::string format_of(const TextFile& file, const std::string& format) {
+  if (!format.empty()) return format;
+  const std::string extension = std::filesystem::path(file.path()).extension().string();
+  return extension == ".jsonl" ? "jsonl" : extension == ".csv" ? "csv" : "tsv";
+}
+
 }  // namespace
+
+Result<TwoFields> fields_of(const Json& object, const FieldRules& rules) {
+  for (const char* name : {rules.first, rules.second})
+    if (!object.empty() && !object.contains(name))
+      return fail(Code::invalid_data, "\"{}\" is missing, must be a text; the object has {}", name,
+                  keys_of(object));
+  Result<std::string> first = format::required<std::string>(object, rules.first);
+  LOOM_TRY(first.status());
+  if (rules.second_may_be_whole && object.contains(rules.second) && object[rules.second].is_number_integer())
+    return TwoFields{first.take(), object[rules.second].dump()};
+  Result<std::string> second = format::required<std::string>(object, rules.second);
+  LOOM_TRY(second.status());
+  return TwoFields{first.take(), second.take()};
+}
+
+Status read_objects(const TextFile& file, const std::function<Status(const Json&)>& read) {
+  const auto read_line = [&](std::string_view line, int64_t) -> Status {
+    const Result<Json> object = object_of(line);
+    LOOM_TRY(object.status());
+    return read(*object);
+  };
+  return for_each_line(file.text(), read_line).in(file.name());
+}
+
+bool is_json_lines(const TextFile& file, const std::string& format) {
+  return format_of(file, format) == "jsonl";
+}
 
 Status check_text(const char* name, const std::string& value) {
   if (const size_t nul = value.find('\0'); nul != std::string::npos)
@@ -138,14 +173,14 @@ Status check_text(const char* name, const std::string& value) {
 
 Result<std::vector<TwoFields>> read_fields(const TextFile& file, const std::string& format,
                                            const FieldRules& rules) {
-  const std::string extension = std::filesystem::path(file.path()).extension().string();
-  const std::string wanted = !format.empty()         ? format
-                             : extension == ".jsonl" ? "jsonl"
-                             : extension == ".csv"   ? "csv"
-                                                     : "tsv";
+  const std::string wanted = format_of(file, format);
+  const auto of_json = [&](std::string_view line) -> Result<TwoFields> {
+    const Result<Json> object = object_of(line);
+    LOOM_TRY(object.status());
+    return fields_of(*object, rules);
+  };
   Result<std::vector<TwoFields>> records =
-      wanted == "jsonl"
-          ? of_lines(file.text(), rules, [&](std::string_view line) { return of_json(line, rules); })
+      wanted == "jsonl" ? of_lines(file.text(), rules, of_json)
       : wanted == "csv" ? of_records(file.text(), ',', rules)
       : wanted == "tsv"
           ? of_tabs(file.text(), rules)

@@ -1,14 +1,16 @@
-// Fields: two named texts of every record of a file, such as a text and its label, or a prompt and its
+// Fields: named texts of every record of a file, such as a text and its label, or a prompt and its
 // completion.
 //
 // Thread safety: pure functions.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "format/json_file.h"
 #include "text/text_file.h"
 
 namespace loom::text {
@@ -35,6 +37,16 @@ struct FieldRules {
 /// Errors: invalid_argument (another format); invalid_data with the line.
 Result<std::vector<TwoFields>> read_fields(const TextFile& file, const std::string& format,
                                            const FieldRules& rules);
+
+/// Whether a file that read_fields() reads is read as "jsonl".
+bool is_json_lines(const TextFile& file, const std::string& format);
+
+/// Gives `read` the object of each line of such a file that is not empty. Errors: invalid_data, those of
+/// `read`, with file and line.
+Status read_objects(const TextFile& file, const std::function<Status(const format::Json&)>& read);
+
+/// The fields of an object. Errors: invalid_data.
+Result<TwoFields> fields_of(const format::Json& object, const FieldRules& rules);
 
 /// That a value has no NUL, which JSON alone can spell, and is not empty. Errors: invalid_data.
 Status check_text(const char* name, const std::string& value);

@@ -1,5 +1,6 @@
 #include "text/stored_sequences.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 
@@ -13,6 +14,8 @@ namespace loom::text {
 namespace {
 
 using format::Json;
+
+constexpr int64_t kVersion = 2;
 
 /// Numbers of .examples files: any that a token can be.
 constexpr int64_t kAnyNumber = std::numeric_limits<Token>::max();
@@ -31,11 +34,14 @@ class Writer {
     return Writer(tokens.take(), examples.take());
   }
   Status add(const NumberedSequence& sequence) {
-    const Token numbers[] = {static_cast<Token>(sequence.tokens.size()), sequence.number};
+    const Token counts[] = {static_cast<Token>(sequence.tokens.size()),
+                            static_cast<Token>(sequence.numbers.size())};
+    ++sequences_;
     LOOM_TRY(tokens_.append(sequence.tokens));
-    return examples_.append(numbers);
+    LOOM_TRY(examples_.append(counts));
+    return examples_.append(sequence.numbers);
   }
-  Json to_json() const { return {{"examples", examples_.count() / 2}, {"tokens", tokens_.count()}}; }
+  Json to_json() const { return {{"examples", sequences_}, {"tokens", tokens_.count()}}; }
   Status finish() {
     LOOM_TRY(tokens_.finish());
     return examples_.finish();
@@ -45,13 +51,16 @@ class Writer {
   Writer(TokenFileWriter tokens, TokenFileWriter examples)
       : tokens_(std::move(tokens)), examples_(std::move(examples)) {}
   TokenFileWriter tokens_, examples_;
+  uint64_t sequences_ = 0;
 };
 
 }  // namespace
 
 Result<StoredSequences> StoredSequences::open(const std::string& folder, Split split, const Json& json) {
   const std::string path = join_path(folder, kDatasetFile);
-  LOOM_TRY(check_version(json, path));
+  LOOM_TRY(check_version(json, kVersion, path));
+  if (!json.contains(split_name(split)))
+    return fail(Code::not_found, "{} has no sequences for {}", path, split_name(split));
   StoredSequences stored;
   const Result<int> padding = format::required<int>(json, "padding");
   LOOM_TRY(padding.status().in(path));
@@ -75,16 +84,20 @@ Result<StoredSequences> StoredSequences::open(const std::string& folder, Split s
   LOOM_TRY(tokens->read(0, stored.tokens_));
   std::vector<Token> numbers(examples->count());
   LOOM_TRY(examples->read(0, numbers));
-  for (size_t i = 0; i + 1 < numbers.size(); i += 2) {
-    if (numbers[i] < 1)
-      return fail(Code::invalid_data, "example {} of {}.examples has {} tokens, must have at least one",
-                  i / 2, stem, numbers[i]);
-    stored.starts_.push_back(stored.starts_.back() + static_cast<size_t>(numbers[i]));
-    stored.numbers_.push_back(numbers[i + 1]);
+  const Status damaged =
+      fail(Code::invalid_data, "{}.examples does not have the counts of {} tokens", stem, tokens->count());
+  for (size_t at = 0; at < numbers.size();) {
+    if (numbers.size() - at < 2 || numbers[at] < 1) return damaged;
+    const auto count = static_cast<size_t>(numbers[at]), values = static_cast<size_t>(numbers[at + 1]);
+    at += 2;
+    if (values > numbers.size() - at) return damaged;
+    const auto first = numbers.begin() + static_cast<std::ptrdiff_t>(at);
+    stored.numbers_.insert(stored.numbers_.end(), first, first + static_cast<std::ptrdiff_t>(values));
+    stored.numbers_at_.push_back(stored.numbers_.size());
+    stored.starts_.push_back(stored.starts_.back() + count);
+    at += values;
   }
-  if (stored.numbers_.empty() || stored.starts_.back() != stored.tokens_.size())
-    return fail(Code::invalid_data, "{}.examples speaks of {} tokens, but {}.tokens has {}", stem,
-                stored.starts_.back(), stem, stored.tokens_.size());
+  if (stored.size() == 0 || stored.starts_.back() != stored.tokens_.size()) return damaged;
   return stored;
 }
 
@@ -106,31 +119,35 @@ Result<SplitSizes> write_sequences(std::span<const NumberedSequence> sequences, 
   const Permutation order(sequences.size(), 0, 0);
   const auto wanted = static_cast<uint64_t>(static_cast<double>(sequences.size()) * validation);
   SplitSizes sizes;
-  for (uint64_t i = 0; i < sequences.size(); ++i)
+  for (uint64_t i = 0; i < sequences.size(); ++i) {
     if (!sequences[i].tokens.empty()) ++(order(i) < wanted ? sizes.validation : sizes.train);
-  if (sizes.train == 0 || sizes.validation == 0)
-    return fail(Code::invalid_argument,
-                "{} {} with {:g} % held out leave {} to train on and {} to validate with, must be at least "
-                "one each: give more {}, or choose another fraction (--validation 0.3)",
-                sequences.size(), what, validation * 100, sizes.train, sizes.validation, what);
+    sizes.longest = std::max<uint64_t>(sizes.longest, sequences[i].tokens.size());
+  }
+  if (sizes.train == 0 || (validation > 0 && sizes.validation == 0))
+    return fail(
+        Code::invalid_argument,
+        "{} {} with {:g} % held out leave {} to train on and {} to validate with, must be at least "
+        "one each: give more {}, or choose another fraction (--validation 0.3), or none (--validation "
+        "0)",
+        sequences.size(), what, validation * 100, sizes.train, sizes.validation, what);
   LOOM_TRY(make_folders(folder));
   LOOM_TRY(remove_dataset(folder));
   LOOM_TRY(replace_tokenizer(tokenizer, folder));
-  Result<Writer> train = Writer::create(folder, Split::train, tokenizer),
-                 held_out = Writer::create(folder, Split::validation, tokenizer);
-  LOOM_TRY(train.status());
-  LOOM_TRY(held_out.status());
-  for (uint64_t i = 0; i < sequences.size(); ++i)
-    if (!sequences[i].tokens.empty()) LOOM_TRY((order(i) < wanted ? *held_out : *train).add(sequences[i]));
-  LOOM_TRY(train->finish());
-  LOOM_TRY(held_out->finish());
-  json["version"] = kDatasetVersion;
+  json["version"] = kVersion;
   json["tokenizer"] = {{"description", tokenizer.description()},
                        {"vocabulary_size", tokenizer.vocabulary_size()},
                        {"hash", fmt::format("{:016x}", tokenizer.hash())}};
   json["padding"] = *padding;
-  json[split_name(Split::train)] = train->to_json();
-  json[split_name(Split::validation)] = held_out->to_json();
+  for (const Split split : {Split::train, Split::validation}) {
+    if (split == Split::validation && sizes.validation == 0) continue;
+    Result<Writer> writer = Writer::create(folder, split, tokenizer);
+    LOOM_TRY(writer.status());
+    for (uint64_t i = 0; i < sequences.size(); ++i)
+      if (!sequences[i].tokens.empty() && (order(i) < wanted) == (split == Split::validation))
+        LOOM_TRY(writer->add(sequences[i]));
+    LOOM_TRY(writer->finish());
+    json[split_name(split)] = writer->to_json();
+  }
   LOOM_TRY(format::write_json(join_path(folder, kDatasetFile), json));
   return sizes;
 }

@@ -40,13 +40,13 @@ Result<ExampleSummary> tokenize_examples(const std::vector<ExampleFile>& files, 
   std::vector<NumberedSequence> sequences;
   for (const ExampleFile& file : files)
     for (const Example& example : file.examples)
-      sequences.push_back({example_tokens(example.text, tokenizer), labels->number(example.label)});
+      sequences.push_back({example_tokens(example.text, tokenizer), {labels->number(example.label)}});
   const Result<SplitSizes> sizes = write_sequences(sequences, folder, tokenizer, validation, "texts",
                                                    {{"format", "loom examples"},
                                                     {"kept", tokenizer.sequence_template().after.size()},
                                                     {"labels", labels->names()}});
   LOOM_TRY(sizes.status());
-  return ExampleSummary{sizes->train, sizes->validation, labels->names(), labels->note()};
+  return ExampleSummary{*sizes, labels->names(), labels->note()};
 }
 
 }  // namespace loom::text

@@ -55,7 +55,7 @@ void read(const text::StoredSequences& stored) {
 void read(const text::ExampleDataset& dataset) {
   read(dataset.texts());
   for (uint64_t i = 0; i < dataset.texts().size(); ++i) {
-    const int32_t label = dataset.texts().number(i);
+    const int32_t label = dataset.label(i);
     fuzz::require(label >= 0 && static_cast<size_t>(label) < dataset.label_names().size(),
                   "a label has a name");
   }

@@ -14,6 +14,7 @@ namespace {
 
 using testing::fails_with;
 using testing::fixture;
+using testing::get_file;
 using testing::put_file;
 using testing::TemporaryFolder;
 
@@ -21,10 +22,23 @@ using Tokens = std::vector<Token>;
 
 std::shared_ptr<const Tokenizer> opened(const std::string& path) { return open_tokenizer(path).take(); }
 
-Result<std::vector<Completion>> read_from(const std::string& path, const std::string& format = "") {
+Result<std::vector<Segments>> read_from(const std::string& path, const std::string& format = "") {
   const Result<TextFile> file = TextFile::open(path);
   if (!file.ok()) return file.status();
   return read_completions(*file, format);
+}
+
+/// What is learned stands in brackets.
+std::string marked(const Segments& segments) {
+  std::string text;
+  for (const Segment& segment : segments)
+    text += segment.learned ? fmt::format("[{}]", segment.text) : segment.text;
+  return text;
+}
+
+NumberedSequence tokens_of(const std::string& prompt, const std::string& completion,
+                           const Tokenizer& tokenizer) {
+  return completion_tokens({{prompt, false}, {completion, true}}, tokenizer);
 }
 
 TEST(Completions, AreReadFromEveryFormat) {
@@ -38,10 +52,39 @@ TEST(Completions, AreReadFromEveryFormat) {
     const auto completions = read_from(folder / name);
     LOOM_ASSERT_OK(completions);
     ASSERT_EQ(completions->size(), 2u) << name;
-    EXPECT_EQ((*completions)[0].prompt, "2+2=") << name;
-    EXPECT_EQ((*completions)[0].completion, "4") << name;
-    EXPECT_EQ((*completions)[1].completion, "\n") << name;
+    EXPECT_EQ(marked((*completions)[0]), "2+2=[4]") << name;
+    EXPECT_EQ(marked((*completions)[1]), "x[\n]") << name;
   }
+}
+
+TEST(Completions, AreSegmentsOfAChatToo) {
+  const TemporaryFolder folder;
+  put_file(folder / "a.jsonl",
+           "{\"segments\": [{\"text\": \"2+2=\", \"label\": false}, {\"label\": true, \"text\": \"4\"},\n"
+           "{\"text\": \"+3=\", \"label\": false}, {\"text\": \"7\", \"label\": true}]}\n");
+  EXPECT_TRUE(fails_with(read_from(folder / "a.jsonl"), Code::invalid_data,
+                         "line 1: each line must be a JSON object"));
+  std::string line = get_file(folder / "a.jsonl");
+  std::erase(line, '\n');
+  put_file(folder / "a.jsonl", line + "\n{\"prompt\": \"a\", \"completion\": \"b\"}");
+  const auto completions = read_from(folder / "a.jsonl");
+  LOOM_ASSERT_OK(completions);
+  ASSERT_EQ(completions->size(), 2u);
+  EXPECT_EQ(marked((*completions)[0]), "2+2=[4]+3=[7]");
+  EXPECT_EQ(marked((*completions)[1]), "a[b]");
+
+  const auto refused = [&](const std::string& segments, const char* why) {
+    put_file(folder / "a.jsonl", "{\"segments\": " + segments + "}\n");
+    EXPECT_TRUE(fails_with(read_from(folder / "a.jsonl"), Code::invalid_data, why)) << segments;
+  };
+  refused("7", "line 1: \"segments\" is number, must be a list");
+  refused("[]", "none of the 0 segments has \"label\": true");
+  refused("[{\"text\": \"a\", \"label\": false}]", "none of the 1 segments has \"label\": true");
+  refused("[{\"text\": \"a\"}]", "line 1: segment 1: \"label\"");
+  refused("[{\"text\": \"a\", \"label\": 1}]", "segment 1: \"label\"");
+  refused("[\"a\"]", "segment 1: ");
+  refused("[{\"text\": \"a\", \"label\": true}, {\"text\": \"\", \"label\": true}]",
+          "segment 2: the text is empty");
 }
 
 TEST(Completions, BadRecordsAreNamed) {
@@ -72,19 +115,31 @@ TEST(Completions, BeginAndEndAsTheTokenizerSays) {
   const auto llama = opened(folder.path());
   const Token begin = llama->encode("<|begin_of_text|>")[0];
   const Tokens both = llama->encode("2+2=4");
-  const NumberedSequence sequence = completion_tokens({"2+2=", "4"}, *llama);
+  const NumberedSequence sequence = tokens_of("2+2=", "4", *llama);
   ASSERT_EQ(sequence.tokens.size(), both.size() + 2);
   EXPECT_EQ(sequence.tokens.front(), begin);
   EXPECT_EQ(sequence.tokens.back(), llama->end_of_text());
   EXPECT_TRUE(std::equal(both.begin(), both.end(), sequence.tokens.begin() + 1));
-  EXPECT_EQ(sequence.number, static_cast<Token>(llama->encode("2+2=").size() + 1));
+  const auto prompt = static_cast<Token>(llama->encode("2+2=").size() + 1);
+  EXPECT_EQ(sequence.numbers, (Tokens{prompt, static_cast<Token>(sequence.tokens.size())}));
 
-  const NumberedSequence spelled = completion_tokens({"<|begin_of_text|>2+2=", "4<|eot_id|>"}, *llama);
+  const NumberedSequence spelled = tokens_of("<|begin_of_text|>2+2=", "4<|eot_id|>", *llama);
   EXPECT_EQ(spelled.tokens, sequence.tokens) << "what is spelled out is not added again";
-  EXPECT_EQ(spelled.number, sequence.number);
+  EXPECT_EQ(spelled.numbers, sequence.numbers);
 
   const auto bytes = opened("bytes");
-  EXPECT_EQ(completion_tokens({"ab", "c"}, *bytes).tokens, (Tokens{'a', 'b', 'c', 256}));
+  EXPECT_EQ(tokens_of("ab", "c", *bytes).tokens, (Tokens{'a', 'b', 'c', 256}));
+}
+
+TEST(Completions, OfAChatAreAllReplies) {
+  const auto bytes = opened("bytes");
+  const NumberedSequence chat =
+      completion_tokens({{"a", false}, {"b", false}, {"cd", true}, {"e", false}, {"f", true}}, *bytes);
+  EXPECT_EQ(chat.tokens, (Tokens{'a', 'b', 'c', 'd', 'e', 'f', 256}));
+  EXPECT_EQ(chat.numbers, (Tokens{2, 4, 5, 7})) << "the end of text is the last one's";
+  const NumberedSequence question = completion_tokens({{"a", true}, {"b", true}, {"c", false}}, *bytes);
+  EXPECT_EQ(question.tokens, (Tokens{'a', 'b', 'c', 256}));
+  EXPECT_EQ(question.numbers, (Tokens{0, 2})) << "nobody learns where a question ends";
 }
 
 /// "the we" ends in the middle of a token of the whole text.
@@ -94,11 +149,10 @@ TEST(Completions, ATokenOfBothIsTheCompletions) {
     const std::string text = "the weft is the weft";
     const Tokens whole = tokenizer->encode_document(text);
     for (size_t cut = 1; cut < text.size(); ++cut) {
-      const NumberedSequence sequence =
-          completion_tokens({text.substr(0, cut), text.substr(cut)}, *tokenizer);
+      const NumberedSequence sequence = tokens_of(text.substr(0, cut), text.substr(cut), *tokenizer);
       ASSERT_EQ(sequence.tokens.size(), whole.size() + 1);
       EXPECT_TRUE(std::equal(whole.begin(), whole.end(), sequence.tokens.begin())) << name << " at " << cut;
-      const auto prompt = static_cast<size_t>(sequence.number);
+      const auto prompt = static_cast<size_t>(sequence.numbers[0]);
       const std::string read = *tokenizer->decode(
           std::span(whole).subspan(tokenizer->begun(whole)).first(prompt - tokenizer->begun(whole)));
       const size_t space = read.starts_with(' ') ? 1 : 0;  // which SentencePiece puts in front
@@ -110,10 +164,11 @@ TEST(Completions, ATokenOfBothIsTheCompletions) {
 }
 
 /// 40 sums; their tokens are bytes.
-std::vector<Completion> sums() {
-  std::vector<Completion> sums;
+std::vector<Segments> sums() {
+  std::vector<Segments> sums;
   for (int i = 0; i < 40; ++i)
-    sums.push_back({fmt::format("{} and {} = ", i, 3 * i), std::string(static_cast<size_t>(1 + i % 7), 'x')});
+    sums.push_back({{fmt::format("{} and {} = ", i, 3 * i), false},
+                    {std::string(static_cast<size_t>(1 + i % 7), 'x'), true}});
   return sums;
 }
 
@@ -204,6 +259,41 @@ TEST_F(CompletionBatch, LeavesOutPromptsWithoutRoomAndCutsTheRest) {
       fails_with(CompletionBatches::create(data_, {4, 4}), Code::invalid_argument,
                  "sequences of 4 tokens have no room for any of the 30 completions behind their prompts; the "
                  "shortest needs 10"));
+}
+
+/// The second reply counts as far as T reaches; the question between them does not.
+TEST_F(CompletionBatch, OfAChatHasTheTokensOfEveryReply) {
+  const std::vector<Segments> chats(2, {{"ab", false}, {"cd", true}, {"ef", false}, {"gh", true}});
+  const auto made = tokenize_completions(chats, folder_ / "chats", *opened("bytes"), 0);
+  LOOM_ASSERT_OK(made);
+  EXPECT_EQ(made->train, 2u);
+  EXPECT_EQ(made->longest, 9u);
+  const auto data = open_completions(folder_ / "chats", Split::train);
+  LOOM_ASSERT_OK(data);
+  EXPECT_TRUE(fails_with(open_completions(folder_ / "chats", Split::validation), Code::not_found,
+                         "no sequences for validation"));
+  const auto targets_of = [&](int64_t length) {
+    const auto batches = CompletionBatches::create(*data, {length, 1});
+    EXPECT_TRUE(batches.ok());
+    Tokens inputs(static_cast<size_t>(length)), targets(inputs.size());
+    EXPECT_TRUE(batches->read(0, {0, 1}, inputs, targets).ok());
+    EXPECT_EQ(batches->targets(0, 1), count(targets));
+    return targets;
+  };
+  EXPECT_EQ(targets_of(9), (Tokens{-1, 'c', 'd', -1, -1, 'g', 'h', 256, -1}));
+  EXPECT_EQ(targets_of(6), (Tokens{-1, 'c', 'd', -1, -1, 'g'}));
+  EXPECT_EQ(targets_of(4), (Tokens{-1, 'c', 'd', -1}));
+}
+
+TEST_F(CompletionBatch, BoundsThatAreNoneAreRefused) {
+  const auto bytes = opened("bytes");
+  for (const Tokens& bounds : {Tokens{1}, Tokens{2, 1}, Tokens{0, 5}}) {
+    const std::vector<NumberedSequence> sequences(2, {{'a', 'b', 256}, bounds});
+    LOOM_ASSERT_OK(write_sequences(sequences, folder_ / "bad", *bytes, 0.5, "prompts",
+                                   {{"format", "loom completions"}}));
+    EXPECT_TRUE(fails_with(open_completions(folder_ / "bad", Split::train), Code::invalid_data,
+                           "sequence 0 of the train split of"));
+  }
 }
 
 TEST_F(CompletionBatch, FoldersOfOtherDataAreRefused) {

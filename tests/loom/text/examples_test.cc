@@ -132,8 +132,8 @@ TEST(Examples, AreReadPaddedAndCut) {
   const auto tokenizer = pieces();
   const auto made = tokenize_examples({folder / "texts.tsv"}, folder / "data", *tokenizer, 0.25);
   LOOM_ASSERT_OK(made);
-  EXPECT_EQ(made->train, 30u);
-  EXPECT_EQ(made->validation, 10u);
+  EXPECT_EQ(made->sizes.train, 30u);
+  EXPECT_EQ(made->sizes.validation, 10u);
   EXPECT_EQ(made->labels, (std::vector<std::string>{"number", "weave"}));
   EXPECT_TRUE(holds_examples(folder / "data"));
   EXPECT_FALSE(holds_examples(folder.path()));
@@ -206,7 +206,9 @@ TEST(Examples, BadInputIsNamed) {
   EXPECT_TRUE(fails_with(made("a.tsv", "a\tb\nno tab\n"), Code::invalid_data, "line 2: it must be a label"));
   EXPECT_TRUE(fails_with(made("a.jsonl", "{\"text\": \"b\"}\n"), Code::invalid_data, "line 1"));
   EXPECT_TRUE(fails_with(made("a.tsv", "a\tb\na\tc\n"), Code::invalid_argument, "at least two"));
-  EXPECT_TRUE(fails_with(made("a.tsv", labelled_lines(), 0), Code::invalid_argument, "must be at least"));
+  LOOM_ASSERT_OK(made("a.tsv", labelled_lines(), 0));
+  EXPECT_TRUE(fails_with(ExampleDataset::open(folder / "data", Split::validation), Code::not_found,
+                         "no sequences for validation"));
   LOOM_ASSERT_OK(made("a.tsv", labelled_lines()));
   const std::string path = folder / "data/train.examples";
   std::string bytes = get_file(path), damaged = bytes;

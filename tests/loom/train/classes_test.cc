@@ -90,7 +90,7 @@ TEST(Classes, OfAModelNumberTheLabelsOfADatasetThatIsMadeWithIt) {
     EXPECT_EQ((*train)->label_names(), (Names{"weft", "warp", "edge"}));
     int sum = 0;
     for (const auto& split : {*train, *held_out})
-      for (const uint64_t text : {0, 1}) sum += split->texts().number(text);
+      for (const uint64_t text : {0, 1}) sum += split->label(text);
     EXPECT_EQ(sum, 3);
   }
   EXPECT_TRUE(fails_with(made("warp\tx\nwoof\ty\n"), Code::invalid_argument,
