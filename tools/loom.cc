@@ -130,6 +130,11 @@ void declare(CLI::App& app, Everything& e) {
       app.add_subcommand("export", "Make a whole model, in Hugging Face's form, of a checkpoint");
   whole->add_option("checkpoint", e.export_model.checkpoint, "Folder of the checkpoint")->required();
   whole->add_option("-o,--out", e.export_model.out, "Folder of the model")->required();
+  whole
+      ->add_option("--dtype", e.export_model.dtype,
+                   "What parameters are stored in: fp32, bf16, fp16, or auto, as the run saves models")
+      ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16"}))
+      ->capture_default_str();
   app.add_subcommand("inspect",
                      "Say what a checkpoint, a model, a dataset or a safetensors file holds; a checkpoint "
                      "and a dataset are read whole")

@@ -88,6 +88,7 @@ Status tokenize(const TokenizeOptions& options);
 
 struct ExportOptions {
   std::string checkpoint, out;
+  std::string dtype = "auto";  // fp32, bf16 or fp16; auto: as the run saves models
 };
 /// Makes a whole model of a checkpoint, whatever layout wrote it.
 Status export_model(const ExportOptions& options);

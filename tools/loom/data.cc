@@ -120,7 +120,7 @@ Status tokenize(const TokenizeOptions& options) {
 }
 
 Status export_model(const ExportOptions& options) {
-  const Result<train::Exported> made = train::export_model(options.checkpoint, options.out);
+  const Result<train::Exported> made = train::export_model(options.checkpoint, options.out, options.dtype);
   LOOM_TRY(made.status());
   fmt::print("{}: the model after step {}, {} parameters, {}\n", options.out, made->step, made->parameters,
              made->tokenizer

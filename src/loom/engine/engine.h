@@ -119,8 +119,8 @@ class Engine {
   /// Parameters from Hugging Face's files, each rank its shard; slots as above.
   virtual Status load_model(const format::SafetensorsReader& file) = 0;
   /// Writes config.json and model.safetensors into a folder that is there: rank 0 writes what all ranks
-  /// send, a piece of a unit at a time. A collective.
-  virtual Status save_model(const std::string& folder) = 0;
+  /// send, a piece of a unit at a time. Masters are rounded to `dtype`. A collective.
+  virtual Status save_model(const std::string& folder, format::DType dtype = format::DType::f32) = 0;
 
   /// How the state of a stage's units is laid out in checkpoints: master and slots of each, as that tensor
   /// rank holds them. Without `optimizer` the masters alone.

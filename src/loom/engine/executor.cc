@@ -475,8 +475,8 @@ Status Executor<T>::save_state(const std::string& folder, bool optimizer) const 
 }
 
 template <typename T>
-Status Executor<T>::save_model(const std::string& folder) {
-  return engine::save_model(folder, context_, [&](int unit) {
+Status Executor<T>::save_model(const std::string& folder, format::DType dtype) {
+  return engine::save_model(folder, dtype, context_, [&](int unit) {
     return HeldMaster{end_->stage_of(unit), state_.of(unit).master};
   });
 }

@@ -30,7 +30,7 @@ class Executor final : public Engine {
   }
   Status initialize(uint64_t seed) override { return state_.initialize(seed); }
   Status load_model(const format::SafetensorsReader& file) override { return state_.load_model(file); }
-  Status save_model(const std::string& folder) override;
+  Status save_model(const std::string& folder, format::DType dtype) override;
   Status save_state(const std::string& folder, bool optimizer) const override;
   Status check_state() const override { return state_.check(end_->owned()); }
   Status load_state(const StateReaders& readers) override { return state_.load(readers); }

@@ -136,7 +136,7 @@ class Collector {
 
 }  // namespace
 
-Status save_model(const std::string& folder, const RankContext& context,
+Status save_model(const std::string& folder, format::DType dtype, const RankContext& context,
                   const std::function<HeldMaster(int unit)>& held) {
   const bool writes = context.groups.rank() == 0;
   std::optional<format::ModelWriter> writer;
@@ -146,7 +146,7 @@ Status save_model(const std::string& folder, const RankContext& context,
     status = format::write_config(folder, model::config_of(context.job.spec));
     if (status.ok()) {
       Result<format::ModelWriter> created =
-          format::ModelWriter::create(folder, model::tensor_specs(context.whole_units));
+          format::ModelWriter::create(folder, model::tensor_specs(context.whole_units, dtype));
       status = created.status();
       if (created.ok()) writer.emplace(created.take());
     }

@@ -17,7 +17,7 @@ struct HeldMaster {
 };
 
 /// Engine::save_model(): `held` tells of each unit. A collective.
-Status save_model(const std::string& folder, const RankContext& context,
+Status save_model(const std::string& folder, format::DType dtype, const RankContext& context,
                   const std::function<HeldMaster(int unit)>& held);
 
 }  // namespace loom::engine

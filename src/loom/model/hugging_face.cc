@@ -101,12 +101,11 @@ Status read_parameters(const format::SafetensorsReader& file, const Unit& unit, 
   return {};
 }
 
-std::vector<format::TensorSpec> tensor_specs(std::span<const Unit> units) {
+std::vector<format::TensorSpec> tensor_specs(std::span<const Unit> units, format::DType dtype) {
   std::vector<format::TensorSpec> specs;
   for (const Unit& unit : units)
     for (const Parameter& parameter : unit.parameters)
-      for (const Source& source : parameter.sources)
-        specs.push_back({source.name, format::DType::f32, source.shape});
+      for (const Source& source : parameter.sources) specs.push_back({source.name, dtype, source.shape});
   return specs;
 }
 

@@ -42,8 +42,9 @@ void set_label_names(const std::vector<std::string>& names, format::Json& config
 Status read_parameters(const format::SafetensorsReader& file, const Unit& unit, int64_t begin,
                        std::span<float> into);
 
-/// The tensors of a whole model, as fp32.
-std::vector<format::TensorSpec> tensor_specs(std::span<const Unit> units);
+/// The tensors of a whole model.
+std::vector<format::TensorSpec> tensor_specs(std::span<const Unit> units,
+                                             format::DType dtype = format::DType::f32);
 /// Writes a unit's parameters to a file. `read` gives elements of the unit's buffer, one piece after the
 /// other. It gets the same requests in the same order for every unit like this, even if `file` is null:
 /// ranks that hold parts of a unit call this function together. Holds a piece at a time, and a whole tensor

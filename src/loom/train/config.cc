@@ -87,6 +87,7 @@ void for_each_key(C& c, F&& visit) {
   visit("run.keep", c.run.keep);
   visit("run.checkpoint_optimizer", c.run.checkpoint_optimizer);
   visit("run.save_model_every", c.run.save_model_every);
+  visit("run.model_dtype", c.run.model_dtype);
   visit("run.resume", c.run.resume);
   visit("run.resume_from", c.run.resume_from);
   visit("run.trace_step", c.run.trace_step);
@@ -294,6 +295,7 @@ Status check(const Config& c) {
   };
   LOOM_TRY(one_of("parallel.optimize", c.parallel.optimize, {"memory", "speed"}));
   LOOM_TRY(one_of("parallel.precision", c.parallel.precision, {"fp32", "bf16", "fp16"}));
+  LOOM_TRY(one_of("run.model_dtype", c.run.model_dtype, {"auto", "fp32", "bf16", "fp16"}));
   LOOM_TRY(one_of("parallel.device", c.parallel.device, {"auto", "cpu", "cuda"}));
   LOOM_TRY(one_of("parallel.attention", c.parallel.attention, {"own", "cudnn", "auto"}));
   LOOM_TRY(c.loss_scale.check());

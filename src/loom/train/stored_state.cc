@@ -9,6 +9,7 @@
 #include "train/companions.h"
 #include "train/config.h"
 #include "train/folders.h"
+#include "train/model_dtype.h"
 #include "train/token_ids.h"
 
 namespace loom::train {
@@ -71,13 +72,17 @@ Result<StoredState> open_state(const std::string& folder) {
   return state;
 }
 
-Result<Exported> export_model(const std::string& checkpoint, const std::string& folder) {
+Result<Exported> export_model(const std::string& checkpoint, const std::string& folder,
+                              const std::string& dtype) {
   LOOM_TRY(expect_place_for(Made::model, folder));
   const Result<StoredState> state = open_state(checkpoint);
   LOOM_TRY(state.status());
   LOOM_TRY(format::check_hashes(state->manifest, checkpoint));  // before anything is made
   Result<format::Json> config = object_of(state->manifest, "model");
   LOOM_TRY(config.status().in(checkpoint));
+  const Result<format::DType> stored_as = model_dtype(dtype, *config);
+  LOOM_TRY(stored_as.status());
+  set_dtype(*stored_as, *config);
   const Result<model::ModelSpec> spec = model::spec_from_config(*config);
   LOOM_TRY(spec.status().in(checkpoint));
   const Result<int64_t> step = format::required<int64_t>(state->manifest, "step");
@@ -95,7 +100,8 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
   // Checkpoints of earlier versions have no ids.
   if (*tokenizer != nullptr) set_token_ids(format::Json(*config), **tokenizer, *config);
   LOOM_TRY(format::write_config(folder, *config));
-  Result<format::ModelWriter> writer = format::ModelWriter::create(folder, model::tensor_specs(units));
+  Result<format::ModelWriter> writer =
+      format::ModelWriter::create(folder, model::tensor_specs(units, *stored_as));
   LOOM_TRY(writer.status());
   for (const model::Unit& unit : units) {
     const Result<model::StoredShares> parameters = engine::stored_part(state->readers, unit, engine::kMaster);

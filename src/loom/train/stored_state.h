@@ -28,8 +28,10 @@ struct Exported {
 };
 
 /// The model of a checkpoint in Hugging Face's form, in a folder that is made if it is not there; a unit at a
-/// time is in memory. Errors: as open_state(); invalid_data (a file has not the hash that the manifest says);
+/// time is in memory. `dtype` is a setting of model_dtype(); "auto" is what the run saves models in. Errors:
+/// as open_state(); invalid_data (a file has not the hash that the manifest says); invalid_argument,
 /// unsupported, disk_full, system_error.
-Result<Exported> export_model(const std::string& checkpoint, const std::string& folder);
+Result<Exported> export_model(const std::string& checkpoint, const std::string& folder,
+                              const std::string& dtype = "auto");
 
 }  // namespace loom::train

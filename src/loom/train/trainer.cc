@@ -16,6 +16,7 @@
 #include "train/companions.h"
 #include "train/gpu_memory.h"
 #include "train/machine.h"
+#include "train/model_dtype.h"
 #include "train/rate_cache.h"
 #include "train/read_batch.h"
 #include "train/threads.h"
@@ -35,9 +36,17 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// config.json, with the names of the dataset's labels and the ids of what begins and ends texts.
-format::Json model_config(const model::ModelSpec& spec, const format::Json& origin, const Data& data) {
+/// What models are saved in; the setting was checked with the config.
+format::DType saved_dtype(const Config& config, const format::Json& origin) {
+  return model_dtype(config.run.model_dtype, origin).take();
+}
+
+/// config.json, with the names of the dataset's labels, the ids of what begins and ends texts, and the type
+/// of the parameters.
+format::Json model_config(const model::ModelSpec& spec, const format::Json& origin, const Data& data,
+                          const Config& run) {
   format::Json config = model::config_of(spec);
+  set_dtype(saved_dtype(run, origin), config);
   if (!data.labels.empty()) model::set_label_names(data.labels, config);
   set_token_ids(origin, *data.tokenizer, config);
   return config;
@@ -137,6 +146,7 @@ Result<model::ModelSpec> Trainer::open() {
     const Result<format::Json> json = format::read_config(from);
     LOOM_TRY(json.status());
     take_token_ids(*json, origin_);
+    take_dtype(*json, origin_);
   }
   if (!from.empty() && spec->vocabulary > data_.vocabulary &&
       text::open_tokenizer(from).status().code() == Code::not_found)
@@ -169,8 +179,9 @@ Result<std::optional<StoredState>> Trainer::state_to_begin_with() {
   LOOM_TRY(*folder == config_.run.resume_from ? state.status().in("run.resume_from") : state.status());
   const Result<int64_t> step = format::required<int64_t>(state->manifest, "step");
   LOOM_TRY(step.status().in(*folder));
-  LOOM_TRY(check_goes_on(state->manifest, model_config(spec_, origin_, data_), data_, config_.data.folder)
-               .in(*folder));
+  LOOM_TRY(
+      check_goes_on(state->manifest, model_config(spec_, origin_, data_, config_), data_, config_.data.folder)
+          .in(*folder));
   if (state->manifest.contains("model"))
     LOOM_TRY(take_classes(state->manifest["model"], data_.labels).in(*folder));
   start_.beginning = {*step, *folder, state->manifest.dump()};
@@ -323,7 +334,10 @@ Status Trainer::go_on(const StoredState& state) {
   if (state.manifest.contains(kLossScale)) LOOM_TRY(loss_scaler_.restore(state.manifest[kLossScale], step));
   progress_.next_step = step;
   if (folder_->is_own(start_.beginning.checkpoint)) progress_.saved_step = step;
-  if (state.manifest.contains("model")) take_token_ids(state.manifest["model"], origin_);
+  if (state.manifest.contains("model")) {
+    take_token_ids(state.manifest["model"], origin_);
+    take_dtype(state.manifest["model"], origin_);
+  }
   if (is_over())
     notes_.push_back(fmt::format(
         "nothing to do: the checkpoint is of step {}, run.steps is {}; a larger run.steps goes on", step,
@@ -452,7 +466,7 @@ format::Json Trainer::manifest() const {
   const Position position{progress_.from_sequence + (progress_.next_step - progress_.from_step) * batch,
                           batch, config_.data.sequence_length, config_.run.seed, dataset_key(*data_.train)};
   format::Json manifest = {{"config", to_json(config_)},
-                           {"model", model_config(spec_, origin_, data_)},
+                           {"model", model_config(spec_, origin_, data_, config_)},
                            {"tokenizer", text::tokenizer_key(*data_.tokenizer)},
                            {"data", position.to_json()}};
   if (loss_scaler_.scales() || loss_scaler_.skipped() > 0) manifest[kLossScale] = loss_scaler_.to_json();
@@ -489,11 +503,12 @@ Status Trainer::save_model_in(const std::string& folder) {
     if (made.ok()) made = copy_companions(config_.model.from, spec_, folder);
   }
   LOOM_TRY(groups_->agree(made));
-  LOOM_TRY(engine_->save_model(folder));
+  LOOM_TRY(engine_->save_model(folder, saved_dtype(config_, origin_)));
   LOOM_TRY(memory_.look(Moment::model, *groups_));
   // What the engine knows nothing of.
-  return groups_->agree(
-      groups_->rank() == 0 ? format::write_config(folder, model_config(spec_, origin_, data_)) : Status());
+  return groups_->agree(groups_->rank() == 0
+                            ? format::write_config(folder, model_config(spec_, origin_, data_, config_))
+                            : Status());
 }
 
 Status Trainer::run(const std::function<void(const StepRecord&)>& tell, const std::function<bool()>& stop) {

@@ -138,7 +138,7 @@ class Trainer {
 
   Config config_;
   model::ModelSpec spec_;
-  format::Json origin_;  // the config.json that the model came with, as far as its ids of tokens go
+  format::Json origin_;  // of the config.json that the model came with: ids of tokens, and its type
   int threads_ = 1;
   Devices devices_;
   MemoryWatch memory_;
