@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <set>
 
 #include "format/float16.h"
@@ -13,6 +14,8 @@
 
 namespace loom::format {
 namespace {
+
+constexpr float kTooLargeForF16 = 65520;  // rounds to infinity
 
 uint64_t bytes_of(const TensorSpec& tensor) {
   return dtype_bytes(tensor.dtype, element_count(tensor.shape).value_or(0)).value_or(0);
@@ -91,6 +94,13 @@ Status SafetensorsWriter::write_f32(std::string_view name, std::span<const float
     const std::span<const float> some = values.first(std::min(values.size(), kAtOnce));
     converted.resize(dtype_bytes(dtype, some.size()).value_or(0));
     LOOM_TRY(from_f32(dtype, some, converted).in(fmt::format("tensor \"{}\"", name)));
+    if (dtype == DType::f16)
+      for (const float value : some)
+        if (std::isfinite(value) && std::abs(value) >= kTooLargeForF16)
+          return fail(Code::invalid_argument,
+                      "tensor \"{}\" has {:g}, but fp16 ends at 65504: store it as bf16 or fp32 "
+                      "(run.model_dtype, --dtype)",
+                      name, value);
     LOOM_TRY(write(name, converted));
     values = values.subspan(some.size());
   }

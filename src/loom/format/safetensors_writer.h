@@ -30,7 +30,8 @@ class SafetensorsWriter {
   /// The next bytes of a tensor. Errors: not_found (never declared), invalid_argument (more than it has),
   /// disk_full.
   Status write(std::string_view name, std::span<const std::byte> bytes);
-  /// The next values of a tensor of any float type, rounded to it.
+  /// The next values of a tensor of any float type, rounded to it. Errors: also invalid_argument for a number
+  /// that fp16 cannot hold.
   Status write_f32(std::string_view name, std::span<const float> values);
   /// Errors: invalid_argument when a tensor is not complete, by name; disk_full, system_error.
   Status finish();

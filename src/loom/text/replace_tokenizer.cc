@@ -14,15 +14,9 @@ namespace loom::text {
 namespace {
 
 /// All that open_tokenizer() looks for.
-constexpr std::array kFiles = {"loom-tokenizer.json",
-                               "tokenizer.json",
-                               "vocab.json",
-                               "merges.txt",
-                               "vocab.txt",
-                               "tokenizer.model",
-                               "tokenizer_config.json",
-                               "special_tokens_map.json",
-                               "added_tokens.json"};
+constexpr std::array kFiles = {
+    "loom-tokenizer.json",   "tokenizer.json",          "vocab.json",       "merges.txt", "vocab.txt",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"};
 
 /// All but `names`.
 Status remove_others(const std::vector<std::string>& names, const std::string& folder) {

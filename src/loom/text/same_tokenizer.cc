@@ -6,6 +6,11 @@ namespace loom::text {
 
 std::string tokenizer_key(const Tokenizer& tokenizer) { return fmt::format("{:016x}", tokenizer.hash()); }
 
+bool are_alike(const Tokenizer& one, const Tokenizer& other) {
+  return one.hash() == other.hash() && one.sequence_template() == other.sequence_template() &&
+         one.end_of_text() == other.end_of_text() && one.specials() == other.specials();
+}
+
 Status check_tokenizer_of_model(const std::string& folder, const std::string& dataset,
                                 const Tokenizer& tokenizer) {
   const auto own = open_tokenizer(folder);

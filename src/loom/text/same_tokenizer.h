@@ -13,6 +13,9 @@ namespace loom::text {
 /// What stands in manifests for a tokenizer: its hash, in hexadecimal.
 std::string tokenizer_key(const Tokenizer& tokenizer);
 
+/// Whether two give texts the same tokens, put the same around them, and end them by the same.
+bool are_alike(const Tokenizer& one, const Tokenizer& other);
+
 /// That a dataset's tokens are of the tokenizer beside the model in `folder`; success where there is none,
 /// since then nobody knows. Errors: invalid_argument, saying whose tokens they are and what would make right
 /// ones; invalid_data, unsupported (of the tokenizer's files).

@@ -24,6 +24,7 @@ using Token = int32_t;
 /// bidirectional model reads, what hides a token, and what fills sequences up.
 struct SpecialTokens {
   std::optional<Token> begin, end, mask, padding;
+  bool operator==(const SpecialTokens&) const = default;
 };
 
 /// The special tokens that stand around a text that a model reads whole, as a classifier does.

@@ -103,7 +103,7 @@ struct Config {
     int64_t keep = 2;                  // checkpoints
     bool checkpoint_optimizer = true;  // whether checkpoints have the optimizer's state, too
     int64_t save_model_every = 0;      // steps; 0: at the end only
-    std::string model_dtype = "auto";  // of saved models: that of model.from, or fp32; or fp32, bf16, fp16
+    std::string model_dtype = "auto";  // of saved models; auto: model.from's, or fp32 without one
     bool resume = true;                // from run.out's newest checkpoint; false: it must have none
     std::string resume_from;   // folder of a checkpoint to begin with, where there is none of this run
     int64_t trace_step = 0;    // whose timeline the report has, from 1; 0: the last

@@ -16,9 +16,9 @@ namespace loom::train {
 /// where it says none of these. Errors: invalid_argument (another setting).
 Result<format::DType> model_dtype(const std::string& setting, const format::Json& origin);
 
-/// What such a config says of it.
+/// Sets dtype and torch_dtype of a config.json.
 void set_dtype(format::DType dtype, format::Json& config);
-/// What `config` says goes to `origin`.
+/// Copies both keys of `config` to `origin`.
 void take_dtype(const format::Json& config, format::Json& origin);
 
 }  // namespace loom::train

@@ -1,6 +1,8 @@
 // The files of all owners, opened and put together.
 #include "train/stored_state.h"
 
+#include <filesystem>
+
 #include "base/file.h"
 #include "format/checkpoints.h"
 #include "model/hugging_face.h"
@@ -29,26 +31,35 @@ Result<Config> config_of(const format::Json& manifest) {
 
 std::string model_of_run(const std::string& checkpoint) { return join_path(checkpoint, "../../model"); }
 
-/// Puts the tokenizer of the run into `folder`: that of its dataset, or of its model, which lies beside its
-/// checkpoints; with the files of `origin` if it is the same. Without either `folder` keeps one that is the
-/// run's, and loses another one. Returns what is there then, or nullptr.
-Result<std::shared_ptr<const text::Tokenizer>> put_tokenizer_of(
-    const format::Json& manifest, const std::string& dataset, const std::string& origin,
-    const model::ModelSpec& spec, const std::string& checkpoint, const std::string& folder) {
+struct PutTokenizer {
+  std::shared_ptr<const text::Tokenizer> tokenizer;  // what is there; or nullptr
+  std::string model;                                 // whose files those are; or ""
+};
+
+/// Puts the tokenizer of the run into `folder`: that of its dataset, of its model, which lies beside its
+/// checkpoints, or of the model that it began with. Without any of them `folder` keeps one that is the run's,
+/// and loses another one.
+Result<PutTokenizer> put_tokenizer_of(const format::Json& manifest, const Config& of_run,
+                                      const model::ModelSpec& spec, const std::string& checkpoint,
+                                      const std::string& folder) {
+  const std::string &origin = of_run.model.from, own = model_of_run(checkpoint);
   const auto is_of_run = [&](const text::Tokenizer& tokenizer) {
     return !manifest.contains("tokenizer") || manifest["tokenizer"] == text::tokenizer_key(tokenizer);
   };
-  for (const std::string& from : {dataset, model_of_run(checkpoint)}) {
-    const auto tokenizer = text::open_tokenizer(from);
+  for (const std::string& from : {of_run.data.folder, own, origin}) {
+    if (from.empty()) continue;
+    auto tokenizer = text::open_tokenizer(from);
     if (tokenizer.status().code() != Code::not_found) LOOM_TRY(tokenizer.status());
     if (!tokenizer.ok() || !is_of_run(**tokenizer)) continue;
-    LOOM_TRY(put_tokenizer(**tokenizer, origin, spec, folder));
-    return tokenizer;
+    Result<std::string> model = put_tokenizer(**tokenizer, {origin, own}, spec, folder);
+    LOOM_TRY(model.status());
+    return PutTokenizer{tokenizer.take(), model.take()};
   }
-  const auto tokenizer = text::open_tokenizer(folder);
-  if (tokenizer.ok() && manifest.contains("tokenizer") && is_of_run(**tokenizer)) return tokenizer;
+  auto tokenizer = text::open_tokenizer(folder);
+  if (tokenizer.ok() && manifest.contains("tokenizer") && is_of_run(**tokenizer))
+    return PutTokenizer{tokenizer.take(), ""};
   LOOM_TRY(text::remove_tokenizer(folder));
-  return std::shared_ptr<const text::Tokenizer>();
+  return PutTokenizer();
 }
 
 }  // namespace
@@ -88,18 +99,19 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
   const Result<int64_t> step = format::required<int64_t>(state->manifest, "step");
   LOOM_TRY(step.status().in(checkpoint));
   const std::vector<model::Unit> units = model::units_of(*spec);
-  LOOM_TRY(make_folders(folder));
   const Result<Config> of_run = config_of(state->manifest);
   LOOM_TRY(of_run.status().in(checkpoint));
-  // What the run began with, or, where that is gone, its own model, which has its files.
-  const std::string origin = is_folder(of_run->model.from) ? of_run->model.from : model_of_run(checkpoint);
-  const auto tokenizer =
-      put_tokenizer_of(state->manifest, of_run->data.folder, origin, *spec, checkpoint, folder);
-  LOOM_TRY(tokenizer.status().in(checkpoint));
-  LOOM_TRY(copy_companions(origin, *spec, folder));
+  const std::string& from = of_run->model.from;
+  if (std::error_code none; !from.empty() && std::filesystem::equivalent(from, folder, none))
+    return fail(Code::invalid_argument, "{} is the model that the run began with: name another folder",
+                folder);
+  LOOM_TRY(make_folders(folder));
+  Result<PutTokenizer> put = put_tokenizer_of(state->manifest, *of_run, *spec, checkpoint, folder);
+  LOOM_TRY(put.status().in(checkpoint));
+  if (put->model.empty()) put->model = is_folder(from) ? from : model_of_run(checkpoint);
+  LOOM_TRY(copy_companions(put->model, *spec, folder));
   // Checkpoints of earlier versions have no ids.
-  if (*tokenizer != nullptr) set_token_ids(format::Json(*config), **tokenizer, *config);
-  LOOM_TRY(format::write_config(folder, *config));
+  if (put->tokenizer) set_token_ids(format::Json(*config), *put->tokenizer, *config);
   Result<format::ModelWriter> writer =
       format::ModelWriter::create(folder, model::tensor_specs(units, *stored_as));
   LOOM_TRY(writer.status());
@@ -111,7 +123,10 @@ Result<Exported> export_model(const std::string& checkpoint, const std::string& 
     }));
   }
   LOOM_TRY(writer->finish());
-  return Exported{*step, model::parameter_count(units), *tokenizer != nullptr, of_run->data.folder};
+  LOOM_TRY(format::write_config(folder, *config));  // last: it says what type the tensors have
+  const bool lost = !from.empty() && !is_folder(from) && !is_folder(model_of_run(checkpoint));
+  return Exported{*step, model::parameter_count(units), put->tokenizer != nullptr, of_run->data.folder,
+                  lost ? from : ""};
 }
 
 }  // namespace loom::train

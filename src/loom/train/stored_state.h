@@ -23,8 +23,9 @@ Result<StoredState> open_state(const std::string& folder);
 struct Exported {
   int64_t step = 0;
   int64_t parameters = 0;
-  bool tokenizer = false;  // whether the run's stands beside the model: the dataset's, or that of its model
+  bool tokenizer = false;  // whether the run's stands beside the model
   std::string dataset;     // as the run's config names it
+  std::string lost;        // the model that the run began with, where it is gone with what lies beside it
 };
 
 /// The model of a checkpoint in Hugging Face's form, in a folder that is made if it is not there; a unit at a

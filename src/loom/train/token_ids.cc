@@ -12,7 +12,9 @@ void set_token_ids(const format::Json& origin, const text::Tokenizer& tokenizer,
        {std::pair<const char*, std::optional<text::Token>>(kBegin, tokenizer.begin_of_text()),
         {kEnd, tokenizer.end_of_text()}})
     if (token) config[key] = *token;
+  const format::Json padding = config.value(kPadding, format::Json());  // what sequences were filled up with
   take_token_ids(origin, config);
+  if (!padding.is_null()) config[kPadding] = padding;
 }
 
 void take_token_ids(const format::Json& config, format::Json& origin) {

@@ -141,6 +141,9 @@ Result<model::ModelSpec> Trainer::open() {
   LOOM_TRY(other_classes.status());
   start_.other_classes = other_classes.take();
   if (std::string note = data_.train->note(); !note.empty()) notes_.push_back(std::move(note));
+  if (data_.validation == nullptr && config_.run.evaluate_every > 0)
+    notes_.push_back(fmt::format("{} has no validation split, so that run.evaluate_every has no meaning",
+                                 config_.data.folder));
   const std::string& from = config_.model.from;
   if (!from.empty()) {
     const Result<format::Json> json = format::read_config(from);
@@ -334,10 +337,7 @@ Status Trainer::go_on(const StoredState& state) {
   if (state.manifest.contains(kLossScale)) LOOM_TRY(loss_scaler_.restore(state.manifest[kLossScale], step));
   progress_.next_step = step;
   if (folder_->is_own(start_.beginning.checkpoint)) progress_.saved_step = step;
-  if (state.manifest.contains("model")) {
-    take_token_ids(state.manifest["model"], origin_);
-    take_dtype(state.manifest["model"], origin_);
-  }
+  if (state.manifest.contains("model")) take_token_ids(state.manifest["model"], origin_);
   if (is_over())
     notes_.push_back(fmt::format(
         "nothing to do: the checkpoint is of step {}, run.steps is {}; a larger run.steps goes on", step,
@@ -499,7 +499,7 @@ Status Trainer::save_model_in(const std::string& folder) {
   Status made;
   if (groups_->rank() == 0) {
     made = make_folders(folder);
-    if (made.ok()) made = put_tokenizer(*data_.tokenizer, config_.model.from, spec_, folder);
+    if (made.ok()) made = put_tokenizer(*data_.tokenizer, {config_.model.from}, spec_, folder).status();
     if (made.ok()) made = copy_companions(config_.model.from, spec_, folder);
   }
   LOOM_TRY(groups_->agree(made));

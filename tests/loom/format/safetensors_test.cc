@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "base/file.h"
@@ -29,6 +30,19 @@ std::vector<std::byte> pattern(uint64_t bytes, int seed) {
   for (size_t i = 0; i < data.size(); ++i)
     data[i] = static_cast<std::byte>(seed * 31 + static_cast<int>(i) * 7);
   return data;
+}
+
+/// They became infinite, and the model useless, without a word.
+TEST(Safetensors, NumbersThatFp16CannotHoldAreRefused) {
+  const TemporaryFolder folder;
+  const std::vector<TensorSpec> specs = {{"half", DType::f16, {2}}, {"brain", DType::bf16, {2}}};
+  Result<SafetensorsWriter> writer = SafetensorsWriter::create(folder / "a.safetensors", specs);
+  LOOM_ASSERT_OK(writer);
+  const std::vector<float> large = {1, -65520}, largest = {-65519, std::numeric_limits<float>::infinity()};
+  EXPECT_TRUE(fails_with(writer->write_f32("half", large), Code::invalid_argument,
+                         "tensor \"half\" has -65520, but fp16 ends at 65504"));
+  LOOM_ASSERT_OK(writer->write_f32("half", largest));
+  LOOM_ASSERT_OK(writer->write_f32("brain", large));
 }
 
 TEST(Safetensors, EveryTypeComesBack) {

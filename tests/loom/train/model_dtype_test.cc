@@ -77,5 +77,15 @@ TEST_F(SavedDtype, IsThatOfTheModelThatARunBeginsWith) {
                          Code::invalid_argument, "\"fp8\""));
 }
 
+/// The type of a setting that is gone does not stay.
+TEST_F(SavedDtype, OfAResumedRunIsThatOfItsConfig) {
+  config_.run.model_dtype = "bf16";
+  run(config_);
+  config_.run.model_dtype = "auto";
+  config_.run.steps = 2;
+  run(config_);
+  EXPECT_EQ((*format::read_config(config_.run.out + "/model"))["dtype"], "float32");
+}
+
 }  // namespace
 }  // namespace loom::testing

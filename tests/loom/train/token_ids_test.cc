@@ -73,6 +73,17 @@ TEST_F(TokenIds, ASavedTokenizerKnowsHowMuchItsModelReads) {
   EXPECT_EQ(longest(config_.run.out + "/model"), Json());
 }
 
+/// A classifier finds the end of a text by it.
+TEST_F(TokenIds, WhatFillsUpIsWhatTheModelWasTrainedWith) {
+  const auto bytes = text::open_tokenizer("bytes");
+  Json config = {{"pad_token_id", 256}};
+  train::set_token_ids({{"pad_token_id", 0}}, **bytes, config);
+  EXPECT_EQ(config["pad_token_id"], 256);
+  config["pad_token_id"] = nullptr;
+  train::set_token_ids({{"pad_token_id", 0}}, **bytes, config);
+  EXPECT_EQ(config["pad_token_id"], 0);
+}
+
 TEST_F(TokenIds, WhatNobodyKnowsStaysAsItIs) {
   const auto words = text::open_tokenizer(fixture("bloom.json"));
   LOOM_ASSERT_OK(words);
