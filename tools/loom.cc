@@ -117,7 +117,8 @@ void declare(CLI::App& app, Everything& e) {
       "--labels", e.tokenize.labels,
       "The files are lines of label, tab and text, or .csv or .jsonl with \"text\" and \"label\"");
   tokenize->add_flag("--completions", e.tokenize.completions,
-                     "The files are .jsonl, .csv or .tsv with \"prompt\" and \"completion\"");
+                     "The files are .jsonl, .csv or .tsv with \"prompt\" and \"completion\", or .jsonl with "
+                     "\"segments\"");
   tokenize
       ->add_option("--format", e.tokenize.format,
                    "jsonl, csv or tsv, of files with labels or completions; as their names say")

@@ -66,7 +66,13 @@ Result<std::string> inspect_split(const std::string& folder, text::Split split,
     const auto data = text::open_completions(folder, split);
     LOOM_TRY(data.status());
     LOOM_TRY(text::check_tokens_of(folder, (*data)->tokenizer_hash(), tokenizer));
-    return sizes_of(**data, "prompts with completions");
+    uint64_t learned = 0;
+    for (uint64_t i = 0; i < (*data)->size(); ++i) {
+      const std::span<const text::Token> bounds = (*data)->numbers(i);
+      for (size_t b = 0; b < bounds.size(); b += 2)  // the first token of a text cannot be predicted
+        learned += static_cast<uint64_t>(bounds[b + 1] - std::min(bounds[b + 1], std::max(bounds[b], 1)));
+    }
+    return fmt::format("{}; {} tokens are learned", sizes_of(**data, "prompts with completions"), learned);
   }
   const auto data = text::TokenDataset::open(folder, split);
   LOOM_TRY(data.status());
@@ -128,6 +134,11 @@ Status export_model(const ExportOptions& options) {
                  : fmt::format("without a tokenizer: {}, the folder of the run's dataset, does not have the "
                                "one that the run used, seen from here",
                                made->dataset));
+  if (!made->lost.empty())
+    fmt::print(
+        "note: {}, with which the run began, is not there, so its chat template, generation_config.json and "
+        "other files of transformers are missing\n",
+        made->lost);
   return {};
 }
 

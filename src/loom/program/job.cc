@@ -125,7 +125,8 @@ Status Job::check() const {
         "(optimize: memory); optimize: speed does not need that",
         batch, tokens, tensor_degree);
   if (tokens > spec.context)
-    return fail(Code::invalid_argument, "data.sequence_length is {}, must be at most the model's context, {}",
+    return fail(Code::invalid_argument,
+                "the sequence length (data.sequence_length) is {}, must be at most the model's context, {}",
                 tokens, spec.context);
   LOOM_TRY(not_negative("activation_loading_horizon", loading_horizon));
   LOOM_TRY(not_negative("activation_checkpointing", checkpoint_group));

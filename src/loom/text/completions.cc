@@ -58,13 +58,17 @@ Result<std::vector<Segments>> read_completions(const TextFile& file, const std::
   if (is_json_lines(file, format)) {
     LOOM_TRY(read_objects(file, [&](const Json& object) -> Status {
       if (const auto list = object.find(kSegments); list != object.end()) {
+        for (const char* other : {kRules.first, kRules.second})
+          if (object.contains(other))
+            return fail(Code::invalid_data, "it has \"{}\" and \"{}\", must have one of them", kSegments,
+                        other);
         Result<Segments> segments = segments_of(*list);
         LOOM_TRY(segments.status());
         all.push_back(segments.take());
         return {};
       }
       Result<TwoFields> fields = fields_of(object, kRules);
-      LOOM_TRY(fields.status());
+      LOOM_TRY(fields.status().in("it must have \"prompt\" and \"completion\", or \"segments\""));
       LOOM_TRY(check_completion(*fields));
       all.push_back(segments_of(fields.take()));
       return {};
@@ -127,7 +131,8 @@ Result<std::shared_ptr<const StoredSequences>> open_completions(const std::strin
     const auto tokens = static_cast<Token>(stored->tokens(i).size());
     if (bounds.size() % 2 != 0 || !std::ranges::is_sorted(bounds) ||
         (!bounds.empty() && bounds.back() > tokens))
-      return fail(Code::invalid_data, "sequence {} of the {} split of {} learns [{}) of {} tokens", i,
+      return fail(Code::invalid_data,
+                  "sequence {} of the {} split of {} learns [{}) of {} tokens, must be pairs in order", i,
                   split_name(split), folder, fmt::join(bounds, ", "), tokens);
   }
   return std::make_shared<const StoredSequences>(stored.take());
@@ -161,9 +166,14 @@ Result<CompletionBatches> CompletionBatches::create(std::shared_ptr<const Stored
     if (static_cast<int64_t>(all.tokens(i).size()) - 1 > options.sequence_length) ++batches.cut_;
   }
   if (!batches.used_.empty()) return batches;
-  Token shortest = std::numeric_limits<Token>::max();
+  int64_t shortest = std::numeric_limits<int64_t>::max();  // T that has room for a target
+  batches.options_.sequence_length = shortest;
   for (uint64_t i = 0; i < all.size(); ++i)
-    if (!all.numbers(i).empty()) shortest = std::min(shortest, std::max(all.numbers(i)[0], 1));
+    batches.for_targets(i, [&](int64_t begin, int64_t) { shortest = std::min(shortest, begin + 1); });
+  if (shortest == std::numeric_limits<int64_t>::max())
+    return fail(Code::invalid_argument,
+                "none of the {} completions has a token that is learned and stands behind another one",
+                all.size());
   return fail(Code::invalid_argument,
               "sequences of {} tokens have no room for any of the {} completions behind their prompts; the "
               "shortest needs {}",
@@ -179,10 +189,16 @@ uint64_t CompletionBatches::dataset_key() const {
 std::string CompletionBatches::note() const {
   const uint64_t left_out = completions_->size() - used_.size();
   if (left_out == 0 && cut_ == 0) return "";
-  return fmt::format(
-      "with sequences of {} tokens, {} of {} completions are left out, since their prompts leave no room, "
-      "and {} are cut",
-      options_.sequence_length, left_out, completions_->size(), cut_);
+  size_t longest = 0;
+  for (uint64_t i = 0; i < completions_->size(); ++i)
+    longest = std::max(longest, completions_->tokens(i).size());
+  const std::string without =
+      left_out == 0 ? "" : fmt::format(" and leave out {}, of which nothing learned is left", left_out);
+  const auto all = static_cast<int64_t>(longest) - 1;
+  const std::string enough =
+      all > options_.sequence_length ? fmt::format("; {} tokens are enough for all", all) : "";
+  return fmt::format("of {} texts, sequences of {} tokens cut {}{}{}", completions_->size(),
+                     options_.sequence_length, cut_, without, enough);
 }
 
 int64_t CompletionBatches::targets(uint64_t step, int64_t rows) const {

@@ -10,7 +10,7 @@ namespace loom::text {
 using format::Json;
 
 Status check_version(const Json& dataset_json, int64_t version, const std::string& path) {
-  const Result<int64_t> found = format::value_or<int64_t>(dataset_json, "version", version);
+  const Result<int64_t> found = format::value_or<int64_t>(dataset_json, "version", 1);
   LOOM_TRY(found.status().in(path));
   if (*found == version) return {};
   return fail(

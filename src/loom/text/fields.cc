@@ -57,7 +57,7 @@ Result<Json> object_of(std::string_view line) {
   Result<Json> json = format::parse_json(line);
   if (!json.ok()) return json.status().in("each line must be a JSON object");
   if (!json->is_object())
-    return fail(Code::invalid_data, "each line must be a JSON object, and this is {}", json->type_name());
+    return fail(Code::invalid_data, "each line must be a JSON object, not {}", json->type_name());
   return json;
 }
 

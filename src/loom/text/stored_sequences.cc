@@ -60,7 +60,8 @@ Result<StoredSequences> StoredSequences::open(const std::string& folder, Split s
   const std::string path = join_path(folder, kDatasetFile);
   LOOM_TRY(check_version(json, kVersion, path));
   if (!json.contains(split_name(split)))
-    return fail(Code::not_found, "{} has no sequences for {}", path, split_name(split));
+    return fail(Code::not_found, "{} has no {} split; `loom tokenize --validation 0.1` holds some out", path,
+                split_name(split));
   StoredSequences stored;
   const Result<int> padding = format::required<int>(json, "padding");
   LOOM_TRY(padding.status().in(path));
@@ -85,7 +86,10 @@ Result<StoredSequences> StoredSequences::open(const std::string& folder, Split s
   std::vector<Token> numbers(examples->count());
   LOOM_TRY(examples->read(0, numbers));
   const Status damaged =
-      fail(Code::invalid_data, "{}.examples does not have the counts of {} tokens", stem, tokens->count());
+      fail(Code::invalid_data,
+           "{}.examples must have the counts of the {} tokens of {}.tokens, and has others; "
+           "`loom tokenize` makes both anew",
+           stem, tokens->count(), stem);
   for (size_t at = 0; at < numbers.size();) {
     if (numbers.size() - at < 2 || numbers[at] < 1) return damaged;
     const auto count = static_cast<size_t>(numbers[at]), values = static_cast<size_t>(numbers[at + 1]);
@@ -123,6 +127,8 @@ Result<SplitSizes> write_sequences(std::span<const NumberedSequence> sequences, 
     if (!sequences[i].tokens.empty()) ++(order(i) < wanted ? sizes.validation : sizes.train);
     sizes.longest = std::max<uint64_t>(sizes.longest, sequences[i].tokens.size());
   }
+  if (sizes.train + sizes.validation == 0)
+    return fail(Code::invalid_argument, "there are no {}, must be at least one", what);
   if (sizes.train == 0 || (validation > 0 && sizes.validation == 0))
     return fail(
         Code::invalid_argument,

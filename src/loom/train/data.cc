@@ -2,6 +2,7 @@
 
 #include "model/families.h"
 #include "model/objectives/objective.h"
+#include "text/completions.h"
 #include "text/examples.h"
 #include "text/same_tokenizer.h"
 #include "train/folders.h"
@@ -42,11 +43,13 @@ Result<Data> open_data(const Config& config) {
   options.shuffle = false;
   Result<Source> validation = objective.open({folder, text::Split::validation, *data.tokenizer, options});
   if (validation.ok()) data.validation = validation.take();
-  else if (validation.status().code() != Code::not_found)  // a dataset without a validation split
+  else if (validation.status().code() != Code::not_found) {  // a dataset without a validation split
+    const char* longer = text::holds_completions(folder) ? "longer" : "shorter";
     return fail(validation.status().code(),
-                "the validation split: {}; a shorter data.sequence_length may do, or tokenize with a larger "
+                "the validation split: {}; a {} data.sequence_length may do, or tokenize with a larger "
                 "--validation, or with none (--validation 0)",
-                validation.status().message());
+                validation.status().message(), longer);
+  }
   if (!objective.predicts_classes) return data;
   const auto examples = text::ExampleDataset::open(folder, text::Split::train);
   LOOM_TRY(examples.status());

@@ -268,6 +268,40 @@ TEST_F(Command, TokenizesAPipe) {
   EXPECT_EQ(piped(lines, labels + "xlsx").code, 2);
 }
 
+/// Two replies of a chat are learned; nothing is held out.
+TEST_F(Command, TrainsOnChatsAndExportsInTheTypeThatIsAsked) {
+  std::string lines;
+  for (int i = 0; i < 16; ++i)
+    lines += R"({"segments": [{"text": "a?", "label": false}, {"text": "yes", "label": true}, )"
+             R"({"text": "b?", "label": false}, {"text": "no", "label": true}]})"
+             "\n";
+  put_file(folder_ / "chats.jsonl", lines);
+  const Outcome made = loom("tokenize " + (folder_ / "chats.jsonl") + " --completions --validation 0 --out " +
+                            (folder_ / "chats"));
+  EXPECT_NE(made.text.find("16 prompts with completions to train on, 0 to validate with, the longest has 10"),
+            std::string::npos)
+      << made.text;
+  const Outcome inspected = loom("inspect " + (folder_ / "chats"));
+  EXPECT_NE(inspected.text.find(
+                "train: 16 prompts with completions, 160 tokens, the longest has 10; 96 tokens are learned"),
+            std::string::npos)
+      << inspected.text;
+  const Outcome trained = loom("train " + config() + " --data.folder=" + (folder_ / "chats") +
+                               " --run.steps=2 --run.out=" + (folder_ / "chatted"));
+  ASSERT_EQ(trained.code, 0) << trained.text;
+  const Outcome evaluated = loom("eval " + (folder_ / "chatted/model") + " " + (folder_ / "chats"));
+  EXPECT_EQ(evaluated.code, 1);
+  EXPECT_NE(evaluated.text.find("`loom tokenize --validation 0.1` holds some out"), std::string::npos)
+      << evaluated.text;
+  const std::string whole =
+      "export " + (folder_ / "chatted/checkpoints/step-00000002") + " --out " + (folder_ / "x");
+  EXPECT_EQ(loom(whole + " --dtype float16").code, 2);
+  ASSERT_EQ(loom(whole + " --dtype fp16").code, 0);
+  const Outcome halves = loom("inspect " + (folder_ / "x"));
+  EXPECT_NE(halves.text.find("F16 "), std::string::npos) << halves.text;
+  EXPECT_EQ(halves.text.find("F32 "), std::string::npos) << halves.text;
+}
+
 TEST_F(Command, SaysWhatIsWrong) {
   const auto expect = [](const Outcome& outcome, int code, const std::string& words) {
     EXPECT_EQ(outcome.code, code) << outcome.text;

@@ -586,7 +586,7 @@ TEST(Job, SaysWhatCannotBe) {
   job = sharded_job();
   job.tokens = 17;
   EXPECT_EQ(make_program(job).status().message(),
-            "data.sequence_length is 17, must be at most the model's context, 16");
+            "the sequence length (data.sequence_length) is 17, must be at most the model's context, 16");
   job = sharded_job();
   job.microbatches = 0;
   EXPECT_EQ(make_program(job).status().message(), "microbatches is 0, must be at least 1");

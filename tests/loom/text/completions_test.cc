@@ -77,6 +77,9 @@ TEST(Completions, AreSegmentsOfAChatToo) {
     put_file(folder / "a.jsonl", "{\"segments\": " + segments + "}\n");
     EXPECT_TRUE(fails_with(read_from(folder / "a.jsonl"), Code::invalid_data, why)) << segments;
   };
+  put_file(folder / "a.jsonl", R"({"segments": [{"text": "a", "label": true}], "prompt": "b"})");
+  EXPECT_TRUE(fails_with(read_from(folder / "a.jsonl"), Code::invalid_data,
+                         "line 1: it has \"segments\" and \"prompt\", must have one of them"));
   refused("7", "line 1: \"segments\" is number, must be a list");
   refused("[]", "none of the 0 segments has \"label\": true");
   refused("[{\"text\": \"a\", \"label\": false}]", "none of the 1 segments has \"label\": true");
@@ -93,14 +96,15 @@ TEST(Completions, BadRecordsAreNamed) {
     put_file(folder / name, content);
     EXPECT_TRUE(fails_with(read_from(folder / name), Code::invalid_data, why)) << content;
   };
-  refused("a.jsonl", "{\"prompt\": \"a\"}\n", "line 1: \"completion\"");
+  refused("a.jsonl", "{\"prompt\": \"a\"}\n",
+          "line 1: it must have \"prompt\" and \"completion\", or \"segments\": \"completion\" is missing");
   refused("a.jsonl", "{\"prompt\": \"a\", \"completion\": 4}\n", "\"completion\"");
   refused("a.jsonl", "{\"prompt\": \"\", \"completion\": \"b\"}\n", "line 1: the prompt is empty");
   refused("a.jsonl", "{\"prompt\": \"a\", \"completion\": \"\"}\n", "line 1: the completion is empty");
   refused("a.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\\u0000\"}\n",
           "the completion has a NUL as its byte 1");
   refused("a.jsonl", "{\"messages\": [], \"id\": 1}\n",
-          "line 1: \"prompt\" is missing, must be a text; the object has \"messages\", \"id\"");
+          "or \"segments\": \"prompt\" is missing, must be a text; the object has \"messages\", \"id\"");
   refused("a.json", "{\"prompt\": \"a\", \"completion\": \"b\"}\n", "--format jsonl reads JSON");
   refused("a.json", "[" + std::string(100'000, ' ') + "]\n", "and is \"[");
   refused("a.tsv", "one\ttwo\n",
@@ -140,6 +144,32 @@ TEST(Completions, OfAChatAreAllReplies) {
   const NumberedSequence question = completion_tokens({{"a", true}, {"b", true}, {"c", false}}, *bytes);
   EXPECT_EQ(question.tokens, (Tokens{'a', 'b', 'c', 256}));
   EXPECT_EQ(question.numbers, (Tokens{0, 2})) << "nobody learns where a question ends";
+}
+
+/// Chats are in the tokens of a whole text, whichever words the turns begin and end in.
+TEST(Completions, OfSegmentsCoverWhatIsLearned) {
+  for (const char* name : {"gpt2.json", "llama2.json", "llama3.json"}) {
+    const auto tokenizer = opened(fixture(name));
+    const Segments chat = {
+        {"Is the we", false}, {"ft ready? Y", true}, {"es it", false}, {" is.", true}, {" So", false}};
+    std::string text;
+    for (const Segment& segment : chat) text += segment.text;
+    const NumberedSequence sequence = completion_tokens(chat, *tokenizer);
+    const Tokens whole = tokenizer->encode_document(text);
+    EXPECT_TRUE(std::equal(whole.begin(), whole.end(), sequence.tokens.begin())) << name;
+    ASSERT_EQ(sequence.numbers.size(), 4u) << name;
+    EXPECT_TRUE(std::ranges::is_sorted(sequence.numbers)) << name;
+    const auto read = [&](size_t begin, size_t end) {
+      return *tokenizer->decode(std::span(sequence.tokens).subspan(begin, end - begin));
+    };
+    const auto bound = [&](size_t i) { return static_cast<size_t>(sequence.numbers[i]); };
+    // A token of two segments belongs to the later one, so that each part begins early and ends early.
+    EXPECT_TRUE(read(bound(0), bound(1)).ends_with("ready? Y") ||
+                read(bound(0), bound(1)).ends_with("ready?"))
+        << name << ": " << read(bound(0), bound(1));
+    EXPECT_NE(read(bound(2), bound(3)).find("is."), std::string::npos) << name;
+    EXPECT_LT(bound(3), sequence.tokens.size()) << "the end is not learned";
+  }
 }
 
 /// "the we" ends in the middle of a token of the whole text.
@@ -245,9 +275,10 @@ TEST_F(CompletionBatch, LeavesOutPromptsWithoutRoomAndCutsTheRest) {
   LOOM_ASSERT_OK(batches);
   EXPECT_LT(batches->windows(), 30u);
   EXPECT_GT(batches->windows(), 0u);
-  EXPECT_NE(batches->note().find(fmt::format("{} of 30 completions are left out", 30 - batches->windows())),
+  EXPECT_NE(batches->note().find(fmt::format("leave out {}, of which", 30 - batches->windows())),
             std::string::npos)
       << batches->note();
+  EXPECT_NE(batches->note().find("of 30 texts, sequences of 11 tokens cut"), std::string::npos);
   Tokens inputs(44), targets(44);
   for (uint64_t step = 0; step < 20; ++step) {
     LOOM_ASSERT_OK(batches->read(step, {0, 4}, inputs, targets));
@@ -271,7 +302,7 @@ TEST_F(CompletionBatch, OfAChatHasTheTokensOfEveryReply) {
   const auto data = open_completions(folder_ / "chats", Split::train);
   LOOM_ASSERT_OK(data);
   EXPECT_TRUE(fails_with(open_completions(folder_ / "chats", Split::validation), Code::not_found,
-                         "no sequences for validation"));
+                         "no validation split"));
   const auto targets_of = [&](int64_t length) {
     const auto batches = CompletionBatches::create(*data, {length, 1});
     EXPECT_TRUE(batches.ok());

@@ -208,7 +208,7 @@ TEST(Examples, BadInputIsNamed) {
   EXPECT_TRUE(fails_with(made("a.tsv", "a\tb\na\tc\n"), Code::invalid_argument, "at least two"));
   LOOM_ASSERT_OK(made("a.tsv", labelled_lines(), 0));
   EXPECT_TRUE(fails_with(ExampleDataset::open(folder / "data", Split::validation), Code::not_found,
-                         "no sequences for validation"));
+                         "no validation split"));
   LOOM_ASSERT_OK(made("a.tsv", labelled_lines()));
   const std::string path = folder / "data/train.examples";
   std::string bytes = get_file(path), damaged = bytes;
