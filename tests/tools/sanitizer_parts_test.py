@@ -18,7 +18,7 @@ def layers():
 class Parts(unittest.TestCase):
     def setUp(self):
         text = (ROOT / ".ci/run").read_text()
-        self.parts = re.findall(r'^  "test-(asan|tsan) ([\w ]+)"$', text, re.M)
+        self.parts = re.findall(r'^  "\d+ test-(asan|tsan) ([\w ]+)"$', text, re.M)
 
     def test_every_layer_is_in_a_part_of_the_address_sanitizer(self):
         covered = [layer for tool, names in self.parts if tool == "asan" for layer in names.split()]
