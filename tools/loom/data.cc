@@ -3,8 +3,6 @@
 #include <fmt/ranges.h>
 #include <loom/dataset.h>
 
-#include <algorithm>
-
 #include "base/file.h"
 #include "format/checkpoints.h"
 #include "format/safetensors_reader.h"
@@ -45,12 +43,9 @@ void print(const DatasetSummary& summary, const TokenizeOptions& options) {
 
 /// "30 texts, 600 tokens, the longest has 28".
 std::string sizes_of(const text::StoredSequences& stored, const char* what) {
-  uint64_t tokens = 0, longest = 0;
-  for (uint64_t i = 0; i < stored.size(); ++i) {
-    tokens += stored.tokens(i).size();
-    longest = std::max<uint64_t>(longest, stored.tokens(i).size());
-  }
-  return fmt::format("{} {}, {} tokens, the longest has {}", stored.size(), what, tokens, longest);
+  uint64_t tokens = 0;
+  for (uint64_t i = 0; i < stored.size(); ++i) tokens += stored.tokens(i).size();
+  return fmt::format("{} {}, {} tokens, the longest has {}", stored.size(), what, tokens, stored.longest());
 }
 
 /// What a split holds, in words.
@@ -66,12 +61,8 @@ Result<std::string> inspect_split(const std::string& folder, text::Split split,
     const auto data = text::open_completions(folder, split);
     LOOM_TRY(data.status());
     LOOM_TRY(text::check_tokens_of(folder, (*data)->tokenizer_hash(), tokenizer));
-    uint64_t learned = 0;
-    for (uint64_t i = 0; i < (*data)->size(); ++i) {
-      const std::span<const text::Token> bounds = (*data)->numbers(i);
-      for (size_t b = 0; b < bounds.size(); b += 2)  // the first token of a text cannot be predicted
-        learned += static_cast<uint64_t>(bounds[b + 1] - std::min(bounds[b + 1], std::max(bounds[b], 1)));
-    }
+    int64_t learned = 0;
+    for (uint64_t i = 0; i < (*data)->size(); ++i) learned += text::count_targets((*data)->numbers(i));
     return fmt::format("{}; {} tokens are learned", sizes_of(**data, "prompts with completions"), learned);
   }
   const auto data = text::TokenDataset::open(folder, split);

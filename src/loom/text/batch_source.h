@@ -14,6 +14,15 @@
 
 namespace loom::text {
 
+struct BatchOptions {
+  int64_t sequence_length = 0;  // T
+  int64_t global_batch = 0;     // B, rows of a step over all ranks
+  uint64_t seed = 0;
+  bool shuffle = true;  // false: in order, for validation
+  // The sequence that a step begins with; others count from there.
+  uint64_t from_step = 0, from_sequence = 0;
+};
+
 /// Rows [begin, begin + count) of a step.
 struct Rows {
   int64_t begin = 0;
@@ -37,7 +46,13 @@ class BatchSource {
   virtual Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const = 0;
   /// Step `step` begins with that sequence of the list, and later ones go on from there. Without it step 0
   /// begins with sequence 0. Not while another thread reads.
-  virtual void go_on(uint64_t step, uint64_t sequence) = 0;
+  virtual void go_on(uint64_t step, uint64_t sequence) {
+    options_.from_step = step, options_.from_sequence = sequence;
+  }
+
+ protected:
+  explicit BatchSource(const BatchOptions& options = {}) : options_(options) {}
+  BatchOptions options_;
 };
 
 /// The errors of read() that all sources have; `length` is T.

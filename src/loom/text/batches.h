@@ -19,15 +19,6 @@
 
 namespace loom::text {
 
-struct BatchOptions {
-  int64_t sequence_length = 0;  // T
-  int64_t global_batch = 0;     // B, rows of a step over all ranks
-  uint64_t seed = 0;
-  bool shuffle = true;  // false: in order, for validation
-  // The sequence that a step begins with; others count from there.
-  uint64_t from_step = 0, from_sequence = 0;
-};
-
 /// That both are at least 1. Errors: invalid_argument.
 Status check_sizes(const BatchOptions& options);
 
@@ -53,17 +44,13 @@ class Batches final : public BatchSource {
   /// The window of a row of a step.
   uint64_t window(uint64_t step, int64_t row) const;
   Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const override;
-  void go_on(uint64_t step, uint64_t sequence) override {
-    options_.from_step = step, options_.from_sequence = sequence;
-  }
   const BatchOptions& options() const { return options_; }
   const TokenDataset& dataset() const { return *dataset_; }
 
  private:
   Batches(std::shared_ptr<const TokenDataset> dataset, const BatchOptions& options, uint64_t windows)
-      : dataset_(std::move(dataset)), options_(options), windows_(windows) {}
+      : BatchSource(options), dataset_(std::move(dataset)), windows_(windows) {}
   std::shared_ptr<const TokenDataset> dataset_;
-  BatchOptions options_;
   uint64_t windows_;
 };
 

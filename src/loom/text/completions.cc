@@ -138,23 +138,6 @@ Result<std::shared_ptr<const StoredSequences>> open_completions(const std::strin
   return std::make_shared<const StoredSequences>(stored.take());
 }
 
-template <typename Use>
-void CompletionBatches::for_targets(uint64_t sequence, Use use) const {
-  const std::span<const Token> bounds = completions_->numbers(sequence);
-  // Nothing stands before the first token, so that it is no target.
-  for (size_t i = 0; i < bounds.size(); i += 2) {
-    const int64_t begin = std::max<int64_t>(bounds[i], 1) - 1;
-    const int64_t end = std::min<int64_t>(bounds[i + 1] - 1, options_.sequence_length);
-    if (begin < end) use(begin, end);
-  }
-}
-
-int64_t CompletionBatches::targets_of(uint64_t sequence) const {
-  int64_t count = 0;
-  for_targets(sequence, [&](int64_t begin, int64_t end) { count += end - begin; });
-  return count;
-}
-
 Result<CompletionBatches> CompletionBatches::create(std::shared_ptr<const StoredSequences> completions,
                                                     const BatchOptions& options) {
   LOOM_TRY(check_sizes(options));
@@ -166,11 +149,12 @@ Result<CompletionBatches> CompletionBatches::create(std::shared_ptr<const Stored
     if (static_cast<int64_t>(all.tokens(i).size()) - 1 > options.sequence_length) ++batches.cut_;
   }
   if (!batches.used_.empty()) return batches;
-  int64_t shortest = std::numeric_limits<int64_t>::max();  // T that has room for a target
-  batches.options_.sequence_length = shortest;
+  constexpr int64_t kUncut = std::numeric_limits<int64_t>::max();
+  int64_t shortest = kUncut;  // T that has room for a target
   for (uint64_t i = 0; i < all.size(); ++i)
-    batches.for_targets(i, [&](int64_t begin, int64_t) { shortest = std::min(shortest, begin + 1); });
-  if (shortest == std::numeric_limits<int64_t>::max())
+    for_targets(all.numbers(i), kUncut,
+                [&](int64_t begin, int64_t) { shortest = std::min(shortest, begin + 1); });
+  if (shortest == kUncut)
     return fail(Code::invalid_argument,
                 "none of the {} completions has a token that is learned and stands behind another one",
                 all.size());
@@ -189,12 +173,9 @@ uint64_t CompletionBatches::dataset_key() const {
 std::string CompletionBatches::note() const {
   const uint64_t left_out = completions_->size() - used_.size();
   if (left_out == 0 && cut_ == 0) return "";
-  size_t longest = 0;
-  for (uint64_t i = 0; i < completions_->size(); ++i)
-    longest = std::max(longest, completions_->tokens(i).size());
   const std::string without =
       left_out == 0 ? "" : fmt::format(" and leave out {}, of which nothing learned is left", left_out);
-  const auto all = static_cast<int64_t>(longest) - 1;
+  const auto all = static_cast<int64_t>(completions_->longest()) - 1;
   const std::string enough =
       all > options_.sequence_length ? fmt::format("; {} tokens are enough for all", all) : "";
   return fmt::format("of {} texts, sequences of {} tokens cut {}{}{}", completions_->size(),
@@ -220,7 +201,7 @@ Status CompletionBatches::read(uint64_t step, Rows rows, std::span<Token> inputs
     const size_t first = static_cast<size_t>(row) * length;
     std::copy_n(tokens.begin(), std::min(tokens.size(), length),
                 inputs.begin() + static_cast<std::ptrdiff_t>(first));
-    for_targets(number, [&](int64_t begin, int64_t end) {
+    for_targets(completions_->numbers(number), options_.sequence_length, [&](int64_t begin, int64_t end) {
       for (auto place = static_cast<size_t>(begin); place < static_cast<size_t>(end); ++place)
         targets[first + place] = tokens[place + 1];
     });

@@ -10,7 +10,10 @@
 // Thread safety: may be used from any thread at once, but for go_on().
 #pragma once
 
+#include <algorithm>
+#include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,9 +31,9 @@ struct Segment {
 /// learned.
 using Segments = std::vector<Segment>;
 
-/// The sequences of a file: fields `prompt` and `completion` (text/fields.h), or, on a line of JSON, a list
-/// `segments` of objects with `text`, and with `label`, true for what is learned. Errors: as read_fields();
-/// also for a text that is empty or has a NUL, and for segments that are all without a label.
+/// The sequences of a file: fields `prompt` and `completion` (text/fields.h). A line of JSON may have a list
+/// `segments` instead, of objects with `text` and `label`, which is true for what is learned. Errors: as
+/// read_fields(); also for a text that is empty or has a NUL, and for segments that are all without a label.
 Result<std::vector<Segments>> read_completions(const TextFile& file, const std::string& format);
 
 /// The tokens of a sequence, and the bounds of those that are learned.
@@ -48,6 +51,23 @@ bool holds_completions(const std::string& folder);
 /// data); unsupported.
 Result<std::shared_ptr<const StoredSequences>> open_completions(const std::string& folder, Split split);
 
+/// Calls `use(begin, end)` for the places of a sequence with these bounds that have targets, in their order;
+/// the sequence is cut to `length` tokens. Nothing stands before the first token, so that it is no target.
+template <typename Use>
+void for_targets(std::span<const Token> bounds, int64_t length, Use use) {
+  for (size_t i = 0; i < bounds.size(); i += 2) {
+    const int64_t begin = std::max<int64_t>(bounds[i], 1) - 1;
+    const int64_t end = std::min<int64_t>(bounds[i + 1] - 1, length);
+    if (begin < end) use(begin, end);
+  }
+}
+inline int64_t count_targets(std::span<const Token> bounds,
+                             int64_t length = std::numeric_limits<int64_t>::max()) {
+  int64_t count = 0;
+  for_targets(bounds, length, [&](int64_t begin, int64_t end) { count += end - begin; });
+  return count;
+}
+
 /// A row is a sequence: its tokens, cut to T, and padding. The targets are the tokens that are learned, each
 /// at the token before it. A sequence that has no target among its first T tokens is in no batch.
 class CompletionBatches final : public BatchSource {
@@ -61,20 +81,15 @@ class CompletionBatches final : public BatchSource {
   int64_t targets(uint64_t step, int64_t rows) const override;
   std::string note() const override;
   Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const override;
-  void go_on(uint64_t step, uint64_t sequence) override {
-    options_.from_step = step, options_.from_sequence = sequence;
-  }
 
  private:
   CompletionBatches(std::shared_ptr<const StoredSequences> completions, const BatchOptions& options)
-      : completions_(std::move(completions)), options_(options) {}
-  /// Calls `use(begin, end)` for the places of a sequence that have targets, in their order.
-  template <typename Use>
-  void for_targets(uint64_t sequence, Use use) const;
-  int64_t targets_of(uint64_t sequence) const;
+      : BatchSource(options), completions_(std::move(completions)) {}
+  int64_t targets_of(uint64_t sequence) const {
+    return count_targets(completions_->numbers(sequence), options_.sequence_length);
+  }
 
   std::shared_ptr<const StoredSequences> completions_;
-  BatchOptions options_;
   std::vector<uint64_t> used_;  // sequences that have a target
   uint64_t cut_ = 0;            // of these, those whose last tokens are cut off
 };

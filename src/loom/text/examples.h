@@ -98,15 +98,11 @@ class ExampleBatches final : public BatchSource {
   uint64_t dataset_key() const override { return dataset_->key(); }
   int64_t targets(uint64_t, int64_t rows) const override { return rows; }
   Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const override;
-  void go_on(uint64_t step, uint64_t sequence) override {
-    options_.from_step = step, options_.from_sequence = sequence;
-  }
 
  private:
   ExampleBatches(std::shared_ptr<const ExampleDataset> dataset, const BatchOptions& options)
-      : dataset_(std::move(dataset)), options_(options) {}
+      : BatchSource(options), dataset_(std::move(dataset)) {}
   std::shared_ptr<const ExampleDataset> dataset_;
-  BatchOptions options_;
 };
 
 }  // namespace loom::text

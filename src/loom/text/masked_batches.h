@@ -33,19 +33,18 @@ class MaskedBatches final : public BatchSource {
   }
   Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const override;
   void go_on(uint64_t step, uint64_t sequence) override {
-    options_.from_step = step, options_.from_sequence = sequence;
+    BatchSource::go_on(step, sequence);
     windows_.go_on(step, sequence);
   }
 
  private:
   MaskedBatches(Batches windows, const SpecialTokens& specials, const BatchOptions& options)
-      : windows_(std::move(windows)), specials_(specials), options_(options) {}
+      : BatchSource(options), windows_(std::move(windows)), specials_(specials) {}
   bool is_special(Token token) const;
   void hide(uint64_t step, int64_t row, std::span<Token> inputs, std::span<Token> targets) const;
 
   Batches windows_;  // of T - 2 tokens
   SpecialTokens specials_;
-  BatchOptions options_;
 };
 
 }  // namespace loom::text

@@ -105,6 +105,12 @@ Result<StoredSequences> StoredSequences::open(const std::string& folder, Split s
   return stored;
 }
 
+size_t StoredSequences::longest() const {
+  size_t longest = 0;
+  for (uint64_t i = 0; i < size(); ++i) longest = std::max(longest, tokens(i).size());
+  return longest;
+}
+
 Status check_fraction(double validation) {
   if (validation >= 0 && validation < 1) return {};
   return fail(Code::invalid_argument, "the validation fraction is {}, must be in [0, 1)", validation);

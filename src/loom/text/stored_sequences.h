@@ -36,6 +36,8 @@ class StoredSequences {
     return std::span(numbers_).subspan(numbers_at_[sequence],
                                        numbers_at_[sequence + 1] - numbers_at_[sequence]);
   }
+  /// Tokens of the longest sequence.
+  size_t longest() const;
   int64_t vocabulary_size() const { return vocabulary_size_; }
   uint64_t tokenizer_hash() const { return tokenizer_hash_; }
   /// What sequences are filled up with: the tokenizer's padding, or else its end of text.

@@ -9,9 +9,9 @@
 
 namespace loom::train {
 
-/// bos_token_id and eos_token_id of `config` are those of `origin`, the config that the model came with (null
-/// for none), where that has them, else the tokenizer's. pad_token_id is that of `origin` where `config` has
-/// none: a model that reads filled up sequences has its own. What neither has stays as it is.
+/// `origin` is the config that the model came with; null for none. bos_token_id and eos_token_id of `config`
+/// become those of `origin`, or else the tokenizer's. pad_token_id becomes that of `origin` where `config`
+/// has none: a model that reads filled up sequences has its own. What nobody has stays as it is.
 void set_token_ids(const format::Json& origin, const text::Tokenizer& tokenizer, format::Json& config);
 
 /// Those of `config` that are not null go to `origin`.
