@@ -25,12 +25,14 @@ struct DeadRank : ::testing::TestWithParam<std::pair<Nodes, size_t>> {};
 TEST_P(DeadRank, IsNamedToEverySurvivorWhoThenShrinkAndGoOn) {
   const auto& [nodes, count] = GetParam();
   const int victim = 1;
-  const auto statuses = run_processes(nodes, [victim, count = count](Rank& me) {
+  Arrivals finished;
+  const auto statuses = run_processes(nodes, [&finished, victim, count = count](Rank& me) {
     std::vector<float> data;
     for (int i = 0; i < 10; ++i)
       if (sum(me.comm, count, data) != weftSuccess) return 1;
+    finished.arrive();
     if (me.rank == victim) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the others have finished, too
+      finished.wait_for(me.size);
       raise(SIGKILL);
     }
     const auto begin = std::chrono::steady_clock::now();

@@ -49,12 +49,14 @@ class Forks : public ::testing::Test {
 
   /// Rank 1 does `die`, which does not return; all others must be told so soon.
   void others_learn_of(const Nodes& nodes, const std::function<void(Rank&)>& die) {
+    Arrivals finished;
     const auto statuses = run_processes(nodes, [&](Rank& me) {
       float value = 0;
       for (int i = 0; i < 10; ++i)
         if (sum(me.comm, value) != weftSuccess) return 1;
+      finished.arrive();
       if (me.rank == 1) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the others have finished, too
+        finished.wait_for(me.size);
         die(me);
       }
       const auto begin = Clock::now();

@@ -17,6 +17,25 @@
 
 namespace weft::testing {
 
+/// How many have arrived, of processes that are forked while it lives.
+class Arrivals {
+ public:
+  Arrivals()
+      : count_(new (mmap(nullptr, sizeof(*count_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
+                   std::atomic<int>(0)) {}
+  ~Arrivals() { munmap(count_, sizeof(*count_)); }
+  Arrivals(const Arrivals&) = delete;
+  Arrivals& operator=(const Arrivals&) = delete;
+
+  void arrive() { ++*count_; }
+  void wait_for(int count) const {
+    while (*count_ < count) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+ private:
+  std::atomic<int>* const count_;
+};
+
 /// Runs `body` in a process for every entry of `nodes`; its return value is the process's exit code. Returns
 /// wait statuses, in rank order. A process that hangs is killed before ctest would end the test, however busy
 /// the machine. `before` is called with the rank in its process before it creates the communicator; one that

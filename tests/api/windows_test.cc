@@ -308,12 +308,14 @@ TEST(OneSided, AnAbortEndsAWaitHereAndThere) {
 
 TEST(OneSided, ADeadPeerEndsAWaitAndIsNamed) {
   for (const Nodes& nodes : {blocks(1, 3), blocks(3, 1)}) {
-    const auto statuses = run_processes(nodes, [](Rank& me) {
+    Arrivals registered;
+    const auto statuses = run_processes(nodes, [&](Rank& me) {
       std::vector<char> memory(1000);
       weftWindow_t window = nullptr;
       if (weftCommWindowRegister(me.comm, memory.data(), memory.size(), &window, 0) != weftSuccess) return 1;
+      registered.arrive();
       if (me.rank == 1) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        registered.wait_for(me.size);
         raise(SIGKILL);
       }
       if (wait_for(1, 1, me) != weftRemoteError) return 2;

@@ -339,7 +339,8 @@ TEST(ProxyPath, RanksThatCallSomethingElseAreToldWhat) {
 /// The kernels of the others leave, and their ranks say who is dead.
 TEST(ProxyPathDeathTest, APeerThatDiesOnAnotherNodeIsNamed) {
   constexpr int kNoDevice = 77;
-  const std::vector<int> statuses = run_processes(blocks(2, 1), [](Rank& me) {
+  Arrivals called;
+  const std::vector<int> statuses = run_processes(blocks(2, 1), [&](Rank& me) {
     if (!can_have_processes(2)) return kNoDevice;
     weftConfig_t config = WEFT_CONFIG_INITIALIZER;
     config.device = me.rank;
@@ -354,8 +355,12 @@ TEST(ProxyPathDeathTest, APeerThatDiesOnAnotherNodeIsNamed) {
     stream.synchronize();
     if (data.get() != Values(kCount, 2)) return 4;
     if (algorithm_of(comm) != "one_hop_proxy") return 5;
-    if (me.rank == 1) raise(SIGKILL);
+    if (me.rank == 1) {
+      called.wait_for(1);  // a call after the death would fail
+      raise(SIGKILL);
+    }
     if (call() != weftSuccess) return 6;
+    called.arrive();
     stream.synchronize();  // the kernel has left
     if (async_failure_of(comm) == weftSuccess) return 7;
     const std::string why = weftGetLastError(comm);
