@@ -26,9 +26,9 @@ struct Evaluation {
   int64_t right = 0;  // texts that got the right class
   std::vector<std::string> labels;
   /// Whether the dataset has completions. The loss is then nats a token of a completion, and loss_per_byte is
-  /// not set.
+  /// not set. Texts share sequences, as with data.packing.
   bool completions = false;
-  /// A sentence about completions that are left out or cut; or "".
+  /// A sentence about texts that share sequences, are left out, or cut; or "".
   std::string note;
   /// Whether it is a masked language model. The loss is then nats a hidden token, and loss_per_byte is not
   /// set.
@@ -42,7 +42,7 @@ struct ClassProbability {
 };
 
 struct EvaluationOptions {
-  int64_t sequence_length = 0;  // 0: the model's context
+  int64_t sequence_length = 0;  // 0: the model's context; of completions at most the longest text
   int64_t batch = 4;            // sequences of a batch; the last batch has the rest
   int64_t batches = 0;          // 0: all of the validation split
   /// Called after each batch, with the number of batches done and of all batches.

@@ -37,14 +37,15 @@ Status evaluate(const EvaluateOptions& options) {
   if (!result->note.empty()) fmt::print(stderr, "note: {}\n", result->note);
   if (options.baseline && (result->completions || result->masked || result->texts > 0))
     fmt::print(stderr, "note: --baseline is of plain text for causal models, not of this dataset\n");
+  const int64_t at_a_time = std::min(result->batch, result->sequences);
   if (result->completions) {
     fmt::print(
-        "validation loss {:.4f} nats a token of a completion, perplexity {:.2f}; {} prompts, sequences of {} "
-        "tokens\n",
-        result->loss, std::exp(result->loss), result->sequences, result->tokens);
+        "validation loss {:.4f} nats a token of a completion, perplexity {:.2f}; {} sequences of {} tokens, "
+        "{} "
+        "at a time\n",
+        result->loss, std::exp(result->loss), result->sequences, result->tokens, at_a_time);
     return {};
   }
-  const int64_t at_a_time = std::min(result->batch, result->sequences);
   if (result->masked) {
     fmt::print(
         "validation loss {:.4f} nats a hidden token, perplexity {:.2f}; {} sequences of {} tokens, {} at a "

@@ -10,6 +10,22 @@
 namespace loom {
 namespace {
 
+/// The keys of the config that have other values than their defaults, a line for each section, as options
+/// have them.
+std::string not_default(const train::Config& config) {
+  const format::Json all = train::to_json(config), defaults = train::to_json({});
+  std::string lines;
+  for (const auto& [section, keys] : all.items()) {
+    std::string line;
+    for (const auto& [key, value] : keys.items())
+      if (value != defaults[section][key])
+        line += fmt::format(" {}.{}={}", section, key,
+                            value.is_string() ? value.get<std::string>() : value.dump());
+    if (!line.empty()) lines += line.substr(1) + '\n';
+  }
+  return lines;
+}
+
 class Console final : public Observer {
  public:
   Status begin(const Training& run) override {
@@ -17,7 +33,7 @@ class Console final : public Observer {
     speaks_ = true;
     const train::Trainer& trainer = run.trainer();
     peak_ = trainer.machine() ? trainer.machine()->flops : 0;
-    fmt::print("{}\n{}\n", train::to_json(trainer.config()).dump(2), job(trainer));
+    fmt::print("{}{}\n", not_default(trainer.config()), job(trainer));
     if (trainer.engine().job().offload && peak_ > 0)
       fmt::print("activations go to a file and back at {:.2f} GB/s, measured\n",
                  trainer.machine()->tier_bandwidth / 1e9);

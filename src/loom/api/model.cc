@@ -92,12 +92,12 @@ struct Model::Inside {
   }
   /// Mean of the losses of a source's first `sequences`, in batches of `batch`; the last may be smaller.
   Result<double> mean_loss(const text::BatchSource& source, int64_t sequences, int64_t batch, int64_t tokens,
-                           const Told& tell) {
+                           bool packed, const Told& tell) {
     double sum = 0, counted = 0;
     for (int64_t done = 0; done < sequences;) {
       const int64_t rows = std::min(batch, sequences - done);
       const auto step = static_cast<uint64_t>(done / batch);
-      const Result<engine::Engine*> with = engine_for(rows, tokens);
+      const Result<engine::Engine*> with = engine_for(rows, tokens, packed);
       LOOM_TRY(with.status());
       LOOM_TRY(source.read(step, {0, rows}, (*with)->tokens(0), (*with)->targets(0)));
       const auto targets = static_cast<double>(source.targets(step, rows));
@@ -117,8 +117,9 @@ struct Model::Inside {
   Status evaluate_classes(const std::string& dataset, int64_t batches, const Told& tell, Evaluation& result);
 
   /// The engine for this shape, with the weights in it.
-  Result<engine::Engine*> engine_for(int64_t batch, int64_t tokens) {
-    if (engine != nullptr && engine->job().batch == batch && engine->job().tokens == tokens)
+  Result<engine::Engine*> engine_for(int64_t batch, int64_t tokens, bool packed) {
+    if (engine != nullptr && engine->job().batch == batch && engine->job().tokens == tokens &&
+        engine->job().packed == packed)
       return engine.get();
     engine.reset();
     inference.reset();
@@ -126,6 +127,7 @@ struct Model::Inside {
     job.spec = spec;
     job.batch = batch;
     job.tokens = tokens;
+    job.packed = packed;
     job.targets = spec.objective().targets(tokens);
     Result<std::unique_ptr<engine::Engine>> made = engine::Engine::create(job, *groups, {.threads = threads});
     LOOM_TRY(made.status());
@@ -193,18 +195,24 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
   LOOM_TRY(tokenizer.status());
   LOOM_TRY(text::check_tokenizer_of_model(inside_->folder, dataset, **tokenizer));
   LOOM_TRY(text::check_vocabulary_of_model(inside_->folder, vocabulary(), (*tokenizer)->vocabulary_size()));
-  const auto source = objective.open(
-      {dataset, text::Split::validation, **tokenizer, {result.tokens, result.batch, 0, false}});
+  result.completions = text::holds_completions(dataset);
+  if (result.completions && options.sequence_length == 0) {
+    const auto texts = text::open_completions(dataset, text::Split::validation);
+    LOOM_TRY(texts.status());
+    result.tokens = std::min(result.tokens, static_cast<int64_t>((*texts)->longest()));
+  }
+  text::BatchOptions batches{result.tokens, result.batch, 0, false};
+  batches.pack = result.completions;
+  const auto source = objective.open({dataset, text::Split::validation, **tokenizer, batches});
   LOOM_TRY(source.status());
   const auto windows = static_cast<int64_t>((*source)->windows());
   const int64_t all = (windows - 1) / result.batch + 1;  // the last of what is left over
   result.batches = options.batches > 0 ? std::min(options.batches, all) : all;
   result.sequences = result.batches < all ? result.batches * result.batch : windows;
   const Result<double> loss =
-      inside_->mean_loss(**source, result.sequences, result.batch, result.tokens, options.tell);
+      inside_->mean_loss(**source, result.sequences, result.batch, result.tokens, batches.pack, options.tell);
   LOOM_TRY(loss.status());
   result.loss = *loss;
-  result.completions = text::holds_completions(dataset);
   result.note = (*source)->note();
   if (objective.metric != model::Metric::loss_per_byte || result.completions) return result;
   const auto data = text::TokenDataset::open(dataset, text::Split::validation);
@@ -314,7 +322,7 @@ Result<std::vector<float>> Model::logits(std::span<const int32_t> tokens) {
       return fail(Code::invalid_argument, "token {} is {}, must be from 0 to {}", i, tokens[i],
                   vocabulary() - 1);
   LOOM_TRY(model::check_continues(inside_->spec));
-  const Result<engine::Engine*> engine = inside_->engine_for(1, context());
+  const Result<engine::Engine*> engine = inside_->engine_for(1, context(), false);
   LOOM_TRY(engine.status());
   const auto length = std::min<int64_t>(context(), static_cast<int64_t>(tokens.size()));
   const std::span<int32_t> input = (*engine)->tokens(0);

@@ -12,8 +12,12 @@ cuda::ElementType attention_type_of(const program::Job& job) {
   return program::with_type(job.precision, []<typename T>(T) { return cuda::kElementType<T>; });
 }
 
-/// Of models that cuDNN's attention is not for.
-Status check_attention_of(const model::ModelSpec& spec) {
+/// Of jobs that cuDNN's attention is not for.
+Status check_attention_of(const program::Job& job) {
+  const model::ModelSpec& spec = job.spec;
+  if (job.packed)
+    return fail(Code::unsupported,
+                "cuDNN's attention would let texts of one sequence see each other, and data.packing is true");
   if (spec.attention_dropout > 0)
     return fail(Code::unsupported,
                 "cuDNN's attention would drop other elements than Loom's, and attention's dropout is {}: set "
@@ -61,7 +65,7 @@ Result<cuda::AttentionGraphShape> attention_shape_of(const program::Job& job, in
   shape.padded = !job.spec.causal && job.spec.padding >= 0;
   shape.deterministic = job.strict;
   LOOM_TRY(check_attention(shape));
-  LOOM_TRY(check_attention_of(job.spec));
+  LOOM_TRY(check_attention_of(job));
   return shape;
 }
 

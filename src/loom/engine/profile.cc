@@ -35,7 +35,10 @@ double steady_us() {
 /// Of one rank that has whole units.
 template <typename T>
 model::RecipeSizes whole_sizes(const program::Job& job) {
-  return model::sizes_for<T>(model::Share::whole(job.spec), job.batch, job.tokens, job.targets);
+  model::RecipeSizes sizes =
+      model::sizes_for<T>(model::Share::whole(job.spec), job.batch, job.tokens, job.targets);
+  sizes.packed = job.packed;
+  return sizes;
 }
 
 template <typename T>

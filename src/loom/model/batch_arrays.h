@@ -4,11 +4,18 @@
 //   lengths    [batch]  tokens of each sequence before its padding, at least 1; where the spec has padding
 //   positions  [M]      row of the table of positions, counted from that of a sequence's first token; only
 //                       where a sequence has padding before its last token, in a model that counts positions
-//                       from padding
+//                       from padding; and where sequences hold several texts
+//   begins     [M]      where, in its sequence, the text of each token begins; only where sequences hold
+//   several
+//                       texts
+//   ends       [M]      behind which token it ends; as begins
 //   rows       [R]      rows that the head puts together, among those that this rank has; -1: another rank's
 //   targets    [R]      theirs
 //   back       [own]    for each row that this rank has, which of the R it is; -1: none
 //   count               of R, on the host alone
+//
+// Several texts in a sequence. Targets say where one ends: text::kEndsText stands at its last token.
+// Positions count from the text's first token then. What follows the last text is one more, of padding.
 //
 // Positions. RoBERTa counts the tokens of a sequence that are no padding (`transformers`'
 // create_position_ids_from_input_ids). Every padding token takes the row before the first position, -1. That
@@ -31,6 +38,8 @@ namespace loom::model {
 struct BatchArrays {
   const int32_t* lengths = nullptr;
   const int32_t* positions = nullptr;
+  const int32_t* begins = nullptr;
+  const int32_t* ends = nullptr;
   const int32_t* rows = nullptr;
   const int32_t* targets = nullptr;
   const int32_t* back = nullptr;

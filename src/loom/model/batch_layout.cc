@@ -1,11 +1,13 @@
-// Lengths, positions, and the rows of the head.
+// Lengths, places of texts, positions, and the rows of the head.
 #include "model/batch_layout.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/round.h"
 #include "model/objectives/objective.h"
 #include "model/sequence_parallel.h"
+#include "text/tokenizer.h"
 
 namespace loom::model {
 namespace {
@@ -41,7 +43,9 @@ BatchLayout::BatchLayout(const ModelSpec& spec, const RecipeSizes& sizes, bool f
     return at;
   };
   if (spec.padding >= 0) take(sizes.batch);
-  if (spec.first_position > 0) positions_ = take(sizes.rows());
+  if (sizes.packed) begins_ = take(sizes.rows()), ends_ = take(sizes.rows());
+  if (spec.first_position > 0 || (sizes.packed && spec.position == Position::learned))
+    positions_ = take(sizes.rows());
   rows_ = take(std::max(places_, places_of_one_));
   targets_ = take(std::max(places_, places_of_one_));
   if (places_ > 0) back_ = take(own_rows(sizes.share, sizes.rows()));
@@ -57,7 +61,12 @@ BatchArrays BatchLayout::fill(const int32_t* token, const int32_t* target, int64
       lengths[sequence] = static_cast<int32_t>(
           std::max(int64_t{1}, length_of(spec_, token + sequence * sizes_.tokens, sizes_.tokens)));
   }
-  if (positions_ >= 0) {
+  if (sizes_.packed && only_row < 0) {
+    fill_texts(target, host);
+    arrays.begins = reinterpret_cast<const int32_t*>(device + begins_);
+    arrays.ends = reinterpret_cast<const int32_t*>(device + ends_);
+    if (positions_ >= 0) arrays.positions = reinterpret_cast<const int32_t*>(device + positions_);
+  } else if (spec_.first_position > 0) {
     bool inside = false;
     for (int64_t first = 0; first < sizes_.rows(); first += sizes_.tokens)
       inside |= find_positions(spec_, token + first, sizes_.tokens,
@@ -70,6 +79,21 @@ BatchArrays BatchLayout::fill(const int32_t* token, const int32_t* target, int64
   if (back_ >= 0) arrays.back = reinterpret_cast<const int32_t*>(device + back_);
   fill_rows(target, only_row, arrays.lengths != nullptr ? lengths : nullptr, host, arrays);
   return arrays;
+}
+
+void BatchLayout::fill_texts(const int32_t* target, std::byte* host) const {
+  int32_t *const begins = reinterpret_cast<int32_t*>(host + begins_),
+                 *const ends = reinterpret_cast<int32_t*>(host + ends_),
+                 *const positions = positions_ < 0 ? nullptr : reinterpret_cast<int32_t*>(host + positions_);
+  const int64_t tokens = sizes_.tokens;
+  for (int64_t first = 0; first < sizes_.rows(); first += tokens)
+    for (int64_t begin = 0, end = 0; begin < tokens; begin = end) {
+      const int32_t* const all = target + first;
+      end = std::min(std::find(all + begin, all + tokens, text::kEndsText) - all + 1, tokens);
+      std::fill(begins + first + begin, begins + first + end, static_cast<int32_t>(begin));
+      std::fill(ends + first + begin, ends + first + end, static_cast<int32_t>(end));
+      if (positions != nullptr) std::iota(positions + first + begin, positions + first + end, 0);
+    }
 }
 
 /// The rows in their order.

@@ -167,11 +167,12 @@ struct RecipeSizes {
   int64_t element_bytes = 4;  // of activations
   int64_t sum_bytes = 4;      // of statistics, and of a CPU's logits
   TableTraits table = {};
+  bool packed = false;  // a sequence holds several texts (batch_arrays.h)
   int64_t rows() const { return batch * tokens; }
 };
 template <typename T>
 RecipeSizes sizes_for(const Share& share, int64_t batch, int64_t tokens, int64_t targets = 0) {
-  return {share, batch, tokens, targets, sizeof(T), sizeof(acc_t<T>), {}};
+  return {share, batch, tokens, targets, sizeof(T), sizeof(acc_t<T>)};
 }
 
 /// What a head's pass is for: forward, loss and backward at once; losses alone; logits of one row.

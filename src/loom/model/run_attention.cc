@@ -17,6 +17,8 @@ ops::AttentionShape shape_of(const Operands<T>& o) {
   shape.window = o.spec.window_of(o.unit.index - 1);
   shape.alibi = o.spec.position == Position::alibi;
   shape.lengths = o.spec.causal ? nullptr : o.pass.arrays.lengths;
+  shape.begins = o.pass.arrays.begins;
+  shape.ends = o.pass.arrays.ends;
   shape.first_head = o.share.first_head;
   shape.all_heads = o.spec.attention().query_heads;
   const int64_t pairs = shape.all_heads * o.pass.tokens * o.pass.tokens;

@@ -4,7 +4,8 @@
 // again from the rows' log Σ exp.
 //
 // A query sees a range of keys: up to itself, or up to the end of its sequence, and with a window only the
-// last ones. Tiles that no query sees are left out.
+// last ones. Where a sequence holds several texts, the range begins with the query's
+// own. Tiles that no query sees are left out.
 //
 // A part is one head of one sequence; its q, k and v are first copied side by side, as type A. Backward,
 // queries' heads that share keys are one part, one after the other, so that only it adds to their gradients.
@@ -54,7 +55,9 @@ struct Keys {
   int64_t first, last;
 
   Keys(const AttentionShape& s, const Place& at, int64_t query)
-      : first(s.window > 0 ? max_of(0, query + 1 - s.window) : 0), last(s.causal ? query + 1 : at.last_key) {}
+      : first(max_of(s.window > 0 ? query + 1 - s.window : 0,
+                     s.begins != nullptr ? s.begins[at.first_row + query] : 0)),
+        last(s.causal ? query + 1 : at.last_key) {}
 };
 
 /// Whether any of queries [i, i + rows) sees any of keys [j, j + keys). Ranges grow with the query.

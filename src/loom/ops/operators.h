@@ -59,6 +59,9 @@ struct AttentionShape {
   bool alibi = false;  // scores get slope · (key - query), with a slope for each head
   // [batch]: keys from there on are padding, which nobody sees where attention is not causal; null: none is.
   const int32_t* lengths = nullptr;
+  // [batch, tokens]: where, in its sequence, the text of each token begins, and behind which token it ends. A
+  // token sees its own text only. Null: a sequence is one text. Causal only.
+  const int32_t *begins = nullptr, *ends = nullptr;
   // The heads here among those of the model, where they are not all of them.
   int64_t first_head = 0;
   int64_t all_heads = 0;  // 0: `heads`

@@ -124,6 +124,10 @@ Status Job::check() const {
         "a microbatch has {} · {} tokens, must be a multiple of tensor_degree, {}, to divide its rows "
         "(optimize: memory); optimize: speed does not need that",
         batch, tokens, tensor_degree);
+  if (packed && (!spec.causal || spec.objective().rows != model::HeadRows::all))
+    return fail(Code::invalid_argument,
+                "a sequence holds several texts (data.packing) only in causal models, and the task is {}",
+                spec.objective().name);
   if (tokens > spec.context)
     return fail(Code::invalid_argument,
                 "the sequence length (data.sequence_length) is {}, must be at most the model's context, {}",

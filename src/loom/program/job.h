@@ -46,6 +46,7 @@ struct Job {
   const ops::Optimizer* optimizer = &ops::kAdamW;
   int64_t batch = 1;        // sequences of a microbatch
   int64_t tokens = 1;       // of a sequence
+  bool packed = false;      // a sequence holds several texts, which do not see each other
   int64_t targets = 0;      // of a sequence, that the loss is the mean over; 0: all its tokens
   int microbatches = 1;     // of a rank and step
   int world = 1;            // ranks
@@ -101,6 +102,7 @@ struct Job {
     model::RecipeSizes sizes = with_type(
         precision, [&]<typename T>(T) { return model::sizes_for<T>(share(tensor), batch, tokens, targets); });
     sizes.table = table;
+    sizes.packed = packed;
     return sizes;
   }
   model::Recipes recipes(int tensor = 0) const { return {spec, recipe_sizes(tensor)}; }
@@ -131,9 +133,10 @@ struct Job {
   /// What the model asks for, however it is divided: ModelSpec::flops_per_token().
   double flops_per_token() const { return spec.flops_per_token(tokens, targets); }
 
-  /// Whether blocks look at the batch, too: at where each sequence's padding begins, behind which nothing is
-  /// attended to. In causal models no token before it sees it.
-  bool attends_by_length() const { return spec.padding >= 0 && !spec.causal; }
+  /// Whether blocks look at the batch, too: at where the texts of a sequence begin, or at where its
+  /// padding begins, behind which nothing is attended to. In causal models no token before it sees
+  /// it.
+  bool attends_by_length() const { return packed || (spec.padding >= 0 && !spec.causal); }
 
   /// Whether what this unit saves is made again before its backward.
   bool recomputes(int unit) const {

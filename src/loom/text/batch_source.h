@@ -19,6 +19,7 @@ struct BatchOptions {
   int64_t global_batch = 0;     // B, rows of a step over all ranks
   uint64_t seed = 0;
   bool shuffle = true;  // false: in order, for validation
+  bool pack = false;    // as many texts in a sequence as it has room for, of texts with completions
   // The sequence that a step begins with; others count from there.
   uint64_t from_step = 0, from_sequence = 0;
 };
@@ -41,7 +42,8 @@ class BatchSource {
   virtual int64_t targets(uint64_t step, int64_t rows) const = 0;
   /// A sentence for the user about data that is left out; or "".
   virtual std::string note() const { return ""; }
-  /// Copies rows: inputs and targets are [rows.count, T] each, row-major; a negative target is none. Errors:
+  /// Copies rows: inputs and targets are [rows.count, T] each, row-major; kNoTarget and
+  /// kEndsText are no targets. Errors:
   /// invalid_argument (rows outside the batch, spans of another size), invalid_data.
   virtual Status read(uint64_t step, Rows rows, std::span<Token> inputs, std::span<Token> targets) const = 0;
   /// Step `step` begins with that sequence of the list, and later ones go on from there. Without it step 0

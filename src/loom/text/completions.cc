@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/file.h"
+#include "text/best_fit.h"
 #include "text/fields.h"
 
 namespace loom::text {
@@ -143,12 +144,23 @@ Result<CompletionBatches> CompletionBatches::create(std::shared_ptr<const Stored
   LOOM_TRY(check_sizes(options));
   CompletionBatches batches(std::move(completions), options);
   const StoredSequences& all = *batches.completions_;
+  std::vector<uint64_t> used;
+  std::vector<int64_t> sizes;
   for (uint64_t i = 0; i < all.size(); ++i) {
     if (batches.targets_of(i) == 0) continue;
-    batches.used_.push_back(i);
+    used.push_back(i);
+    sizes.push_back(batches.tokens_of(i));
     if (static_cast<int64_t>(all.tokens(i).size()) - 1 > options.sequence_length) ++batches.cut_;
   }
-  if (!batches.used_.empty()) return batches;
+  batches.texts_ = used.size();
+  if (options.pack) {
+    batches.sequences_ = best_fit(sizes, options.sequence_length);
+    for (std::vector<uint64_t>& texts : batches.sequences_)
+      for (uint64_t& text : texts) text = used[text];
+  } else {
+    for (const uint64_t text : used) batches.sequences_.push_back({text});
+  }
+  if (!used.empty()) return batches;
   constexpr int64_t kUncut = std::numeric_limits<int64_t>::max();
   int64_t shortest = kUncut;  // T that has room for a target
   for (uint64_t i = 0; i < all.size(); ++i)
@@ -167,26 +179,56 @@ Result<CompletionBatches> CompletionBatches::create(std::shared_ptr<const Stored
 uint64_t CompletionBatches::dataset_key() const {
   Hash64 key;
   completions_->add_to(key);
+  if (options_.pack) key.add(options_.pack);
   return key.value();
 }
 
 std::string CompletionBatches::note() const {
-  const uint64_t left_out = completions_->size() - used_.size();
-  if (left_out == 0 && cut_ == 0) return "";
+  std::string note;
+  if (options_.pack) {
+    int64_t tokens = 0;
+    for (const std::vector<uint64_t>& texts : sequences_)
+      for (const uint64_t text : texts) tokens += tokens_of(text);
+    note = fmt::format(
+        "{} texts share {} sequences of {} tokens, which are {:.0f} % full", texts_, sequences_.size(),
+        options_.sequence_length,
+        100.0 * static_cast<double>(tokens) /
+            (static_cast<double>(sequences_.size()) * static_cast<double>(options_.sequence_length)));
+  }
+  const uint64_t left_out = completions_->size() - texts_;
+  if (left_out == 0 && cut_ == 0) return note;
   const std::string without =
       left_out == 0 ? "" : fmt::format(" and leave out {}, of which nothing learned is left", left_out);
   const auto all = static_cast<int64_t>(completions_->longest()) - 1;
   const std::string enough =
       all > options_.sequence_length ? fmt::format("; {} tokens are enough for all", all) : "";
-  return fmt::format("of {} texts, sequences of {} tokens cut {}{}{}", completions_->size(),
-                     options_.sequence_length, cut_, without, enough);
+  if (!note.empty()) note += "; ";
+  return note + fmt::format("of {} texts, sequences of {} tokens cut {}{}{}", completions_->size(),
+                            options_.sequence_length, cut_, without, enough);
 }
 
 int64_t CompletionBatches::targets(uint64_t step, int64_t rows) const {
   int64_t count = 0;
   for (int64_t row = 0; row < rows; ++row)
-    count += targets_of(used_[example_at(step, row, options_, used_.size())]);
+    for (const uint64_t text : sequences_[example_at(step, row, options_, sequences_.size())])
+      count += targets_of(text);
   return count;
+}
+
+void CompletionBatches::put(const std::vector<uint64_t>& texts, std::span<Token> inputs,
+                            std::span<Token> targets) const {
+  size_t first = 0;
+  for (const uint64_t text : texts) {
+    const std::span<const Token> tokens = completions_->tokens(text);
+    const auto count = static_cast<size_t>(tokens_of(text));
+    std::copy_n(tokens.begin(), count, inputs.subspan(first).begin());
+    for_targets(completions_->numbers(text), options_.sequence_length, [&](int64_t begin, int64_t end) {
+      for (auto place = static_cast<size_t>(begin); place < static_cast<size_t>(end); ++place)
+        targets[first + place] = tokens[place + 1];
+    });
+    first += count;
+    if (options_.pack && first < targets.size()) targets[first - 1] = kEndsText;
+  }
 }
 
 Status CompletionBatches::read(uint64_t step, Rows rows, std::span<Token> inputs,
@@ -194,17 +236,11 @@ Status CompletionBatches::read(uint64_t step, Rows rows, std::span<Token> inputs
   const auto length = static_cast<size_t>(options_.sequence_length);
   LOOM_TRY(check_rows(rows, options_.global_batch, options_.sequence_length, inputs.size(), targets.size()));
   std::ranges::fill(inputs, completions_->padding());
-  std::ranges::fill(targets, Token{-1});
+  std::ranges::fill(targets, kNoTarget);
   for (int64_t row = 0; row < rows.count; ++row) {
-    const uint64_t number = used_[example_at(step, rows.begin + row, options_, used_.size())];
-    const std::span<const Token> tokens = completions_->tokens(number);
     const size_t first = static_cast<size_t>(row) * length;
-    std::copy_n(tokens.begin(), std::min(tokens.size(), length),
-                inputs.begin() + static_cast<std::ptrdiff_t>(first));
-    for_targets(completions_->numbers(number), options_.sequence_length, [&](int64_t begin, int64_t end) {
-      for (auto place = static_cast<size_t>(begin); place < static_cast<size_t>(end); ++place)
-        targets[first + place] = tokens[place + 1];
-    });
+    put(sequences_[example_at(step, rows.begin + row, options_, sequences_.size())],
+        inputs.subspan(first, length), targets.subspan(first, length));
   }
   return {};
 }

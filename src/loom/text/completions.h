@@ -68,15 +68,17 @@ inline int64_t count_targets(std::span<const Token> bounds,
   return count;
 }
 
-/// A row is a sequence: its tokens, cut to T, and padding. The targets are the tokens that are learned, each
-/// at the token before it. A sequence that has no target among its first T tokens is in no batch.
+/// A sequence of a batch is a text: its tokens, cut to T, and padding. The targets are the tokens that are
+/// learned, each at the token before it. A text that has no target among its first T tokens is in no batch.
+/// With `pack` a sequence is as many whole texts as there is room for, and has kEndsText at the last token of
+/// each. Which texts are together is always the same.
 class CompletionBatches final : public BatchSource {
  public:
   /// Errors: invalid_argument for lengths or batches below 1, and where T leaves room for no completion.
   static Result<CompletionBatches> create(std::shared_ptr<const StoredSequences> completions,
                                           const BatchOptions& options);
 
-  uint64_t windows() const override { return used_.size(); }
+  uint64_t windows() const override { return sequences_.size(); }
   uint64_t dataset_key() const override;
   int64_t targets(uint64_t step, int64_t rows) const override;
   std::string note() const override;
@@ -85,13 +87,19 @@ class CompletionBatches final : public BatchSource {
  private:
   CompletionBatches(std::shared_ptr<const StoredSequences> completions, const BatchOptions& options)
       : BatchSource(options), completions_(std::move(completions)) {}
-  int64_t targets_of(uint64_t sequence) const {
-    return count_targets(completions_->numbers(sequence), options_.sequence_length);
+  int64_t targets_of(uint64_t text) const {
+    return count_targets(completions_->numbers(text), options_.sequence_length);
   }
+  int64_t tokens_of(uint64_t text) const {
+    return std::min(static_cast<int64_t>(completions_->tokens(text).size()), options_.sequence_length);
+  }
+  /// Fills in a sequence of padding without targets.
+  void put(const std::vector<uint64_t>& texts, std::span<Token> inputs, std::span<Token> targets) const;
 
   std::shared_ptr<const StoredSequences> completions_;
-  std::vector<uint64_t> used_;  // sequences that have a target
-  uint64_t cut_ = 0;            // of these, those whose last tokens are cut off
+  std::vector<std::vector<uint64_t>> sequences_;  // the texts of each, of those that have a target
+  uint64_t texts_ = 0;                            // in them
+  uint64_t cut_ = 0;                              // of these, those whose last tokens are cut off
 };
 
 }  // namespace loom::text

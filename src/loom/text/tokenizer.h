@@ -20,6 +20,10 @@ namespace loom::text {
 /// A token is its number in the vocabulary, in [0, vocabulary size).
 using Token = int32_t;
 
+/// In place of the next token in a batch's targets: nothing is learned there. kEndsText says that a text
+/// ends, and that the next token begins another one (model/batch_arrays.h).
+inline constexpr Token kNoTarget = -1, kEndsText = -2;
+
 /// Tokens that stand for no text, where a tokenizer has them: what begins and ends a sequence that a
 /// bidirectional model reads, what hides a token, and what fills sequences up.
 struct SpecialTokens {

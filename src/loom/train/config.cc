@@ -36,6 +36,7 @@ void for_each_key(C& c, F&& visit) {
   visit("data.sequence_length", c.data.sequence_length);
   visit("data.global_batch", c.data.global_batch);
   visit("data.microbatch", c.data.microbatch);
+  visit("data.packing", c.data.packing);
   visit("parallel.sharded_data_parallel_degree", c.parallel.sharded_data_parallel_degree);
   visit("parallel.shard_optimizer_state", c.parallel.shard_optimizer_state);
   visit("parallel.pipeline_degree", c.parallel.pipeline_degree);

@@ -48,6 +48,7 @@ struct Config {
     int64_t sequence_length = 128;
     int64_t global_batch = 16;  // sequences of a step, over all ranks
     int64_t microbatch = 0;     // sequences that are computed together; 0: a rank's whole share
+    bool packing = false;       // several texts in a sequence, of a dataset of completions
   } data;
   struct Parallel {
     OrAuto sharded_data_parallel_degree = 1;  // 0: the smallest that fits memory_limit_mb

@@ -32,7 +32,7 @@ Loom refuses an unknown key and names the nearest known one. Loom also refuses a
 }
 ```
 
-The run prints and stores its config with every open value filled in. `run.out/config.json` starts the same run again on
+The run stores its config with every open value filled in, and prints the values that are no defaults. `run.out/config.json` starts the same run again on
 the same number of ranks. For another number of ranks, set `data.microbatch` and `parallel.threads` to 0, and
 `parallel.sharded_data_parallel_degree` and `parallel.partition` to `auto`.
 )";
@@ -156,6 +156,14 @@ const std::vector<KeyDoc>& key_docs() {
        "a rank's whole share",
        "The sequences that a rank computes together. A smaller value accumulates gradients over "
        "microbatches."},
+      {"data.packing",
+       "flag",
+       "",
+       {},
+       "true, false",
+       "",
+       "Whether a sequence holds as many texts as it has room for, which do not see each other. Only for a "
+       "dataset of `loom tokenize --completions`."},
 
       {"parallel.sharded_data_parallel_degree",
        "whole number",

@@ -30,6 +30,7 @@ Result<program::Job> plain_job(const Config& config, const model::ModelSpec& spe
   job.spec = spec;
   job.precision = precision_of(config);
   job.tokens = config.data.sequence_length;
+  job.packed = config.data.packing;
   job.targets = spec.objective().targets(job.tokens);
   job.world = world;
   job.strict = parallel.strict;

@@ -32,9 +32,15 @@ Result<Data> open_data(const Config& config) {
   data.vocabulary = data.tokenizer->vocabulary_size();
   data.padding = data.tokenizer->specials().padding.value_or(-1);
 
+  if (config.data.packing && !text::holds_completions(folder))
+    return fail(Code::invalid_argument,
+                "data.packing is true, which is for texts with completions, and {} holds other data: `loom "
+                "tokenize --completions` makes such a dataset; data.packing=false trains on this one",
+                folder);
   text::BatchOptions options;
   options.sequence_length = config.data.sequence_length;
   options.global_batch = config.data.global_batch;
+  options.pack = config.data.packing;
   options.seed = static_cast<uint64_t>(config.run.seed);
   const model::Objective& objective = model::objective_of(*task);
   Result<Source> train = objective.open({folder, text::Split::train, *data.tokenizer, options});

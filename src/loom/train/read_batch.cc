@@ -23,7 +23,7 @@ Status read_batch(engine::Engine& engine, const engine::Groups& groups, const te
     if (!read.ok()) groups.abort(read);  // the others would wait for this rank in the step
     LOOM_TRY(read);
     const int64_t kept = std::clamp<int64_t>(counted - begin, 0, count);
-    std::ranges::fill(targets.subspan(static_cast<size_t>(kept * job.tokens)), -1);
+    std::ranges::fill(targets.subspan(static_cast<size_t>(kept * job.tokens)), text::kNoTarget);
   }
   return {};
 }

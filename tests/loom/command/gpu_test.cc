@@ -96,7 +96,6 @@ TEST_F(OnGpus, AutoTrainsOnCpusWhereThereIsNoGpu) {
   EXPECT_EQ(outcome.code, 0) << outcome.text;
   EXPECT_NE(outcome.text.find("computes on CPUs, for rank 0 has no GPU: "), std::string::npos)
       << outcome.text;
-  EXPECT_NE(outcome.text.find("\"device\": \"cpu\""), std::string::npos) << "as the run prints its config";
   EXPECT_NE(outcome.text.find("step 2/2"), std::string::npos) << outcome.text;
 }
 

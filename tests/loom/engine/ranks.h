@@ -12,6 +12,7 @@
 
 #include "engine/engine.h"
 #include "support.h"
+#include "text/tokenizer.h"
 
 namespace loom::testing {
 
@@ -85,7 +86,8 @@ inline void keep_own_sequences(engine::Engine& engine, const engine::Groups& gro
 }
 
 /// Sequences that can be learned: each token follows from the one before, but for the first. Of a masked
-/// model some tokens of each have targets. Of one that knows padding they have several lengths.
+/// model some tokens of each have targets. Of one that knows padding they have several lengths. Texts that
+/// share a sequence have 1 to 3 tokens.
 inline void fill_batch(engine::Engine& engine, const engine::Groups& groups, int step) {
   const program::Job& job = engine.job();
   for (int m = 0; m < job.microbatches; ++m)
@@ -101,7 +103,10 @@ inline void fill_batch(engine::Engine& engine, const engine::Groups& groups, int
         engine.targets(m)[b * job.tokens + t] = counts ? next : -1;
         token = next;
       }
-      if (job.spec.padding < 0) continue;
+      if (job.packed)
+        for (int64_t t = (sample + step) % 3; t < job.tokens; t += 1 + t % 3)
+          engine.targets(m)[b * job.tokens + t] = text::kEndsText;
+      if (job.spec.padding < 0 || job.packed) continue;
       for (int64_t t = 1 + (sample * 5 + step) % job.tokens; t < job.tokens; ++t) {
         engine.tokens(m)[b * job.tokens + t] = job.spec.padding;
         engine.targets(m)[b * job.tokens + t] = -1;

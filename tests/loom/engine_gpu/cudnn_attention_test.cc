@@ -132,6 +132,9 @@ TEST_F(GpuCudnn, JobsItIsNotForAreNamed) {
   job = short_job(1, 1, 1, model::Family::gpt_neo);
   expect_refused(job, "the model's attention has windows, of ");
   job = short_job();
+  job.packed = true;
+  expect_refused(job, "cuDNN's attention would let texts of one sequence see each other");
+  job = short_job();
   job.spec.heads = 4;
   job.spec.width = 48;
   model::complete(job.spec);

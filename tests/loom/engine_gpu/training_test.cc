@@ -18,6 +18,20 @@ TEST_F(GpuTraining, EveryFamilyHasTheLossesOfCpus) {
   }
 }
 
+TEST_F(GpuTraining, SeveralTextsInASequenceHaveTheLossesOfCpus) {
+  for (const model::Family family : {model::Family::gpt2, model::Family::mistral}) {
+    SCOPED_TRACE(model::family_name(family));
+    program::Job job = tiny_job(1, 1, 2, family);
+    job.packed = true;
+    expect_losses_of_cpus(job, kTolerance, shared_gpu);
+    job = tiny_job(2, 1, 1, family);
+    job.packed = true;
+    job.tensor_degree = 2;
+    job.batch = kSequences;
+    expect_losses_of_cpus(job, kTolerance, own_gpu);
+  }
+}
+
 TEST_F(GpuTraining, SmallerTypesHaveTheLossesOfCpus) {
   for (const program::Precision precision : {program::Precision::bf16, program::Precision::fp16}) {
     SCOPED_TRACE(program::precision_name(precision));

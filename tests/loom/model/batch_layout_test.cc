@@ -8,6 +8,7 @@
 #include "model/sequence_parallel.h"
 #include "model/split.h"
 #include "model/whole_model.h"
+#include "text/tokenizer.h"
 
 namespace loom::testing {
 namespace {
@@ -21,9 +22,10 @@ using Numbers = std::vector<int32_t>;
 class Derived {
  public:
   Derived(const model::ModelSpec& spec, const Numbers& target, int64_t targets, model::TensorRank tensor = {},
-          bool divides_rows = false, bool fixed = false, int64_t only_row = -1)
+          bool divides_rows = false, bool fixed = false, int64_t only_row = -1, bool packed = false)
       : sizes_(model::sizes_for<float>(model::share_of(spec, tensor, divides_rows), kLayoutBatch,
                                        kLayoutTokens, targets)) {
+    sizes_.packed = packed;
     const model::BatchLayout layout(spec, sizes_, fixed);
     EXPECT_EQ(layout.bytes() % 64, 0);
     memory_.assign(static_cast<size_t>(layout.bytes() + kGuard), std::byte{0x5a});
@@ -63,6 +65,27 @@ TEST(BatchLayout, RowsWithTargetsInTheirOrder) {
   EXPECT_EQ(one.back(), (Numbers{-1, 0, -1, 1, -1, -1, -1, -1, 2, -1, -1, -1}));
   EXPECT_EQ(one.lengths(), (Numbers{4, 6}));
   EXPECT_EQ(one.arrays.positions, nullptr);
+}
+
+/// Where targets say that a text ends. The logits of a row are those of one text.
+TEST(BatchLayout, TextsOfASequence) {
+  model::ModelSpec spec = layout_spec(model::Task::causal);
+  spec.padding = -1;
+  constexpr int32_t kEnd = text::kEndsText;
+  const Numbers target = {2, kEnd, kEnd, 4, 5, -1, 6, 7, -1, 8, 1, kEnd};
+  const auto numbers = [](const int32_t* at) { return Numbers(at, at + kLayoutBatch * kLayoutTokens); };
+  for (const model::Position position : {model::Position::learned, model::Position::alibi}) {
+    spec.position = position;
+    const Derived texts(spec, target, 0, {}, false, false, -1, true);
+    EXPECT_EQ(numbers(texts.arrays.begins), (Numbers{0, 0, 2, 3, 3, 3, 0, 0, 0, 0, 0, 0}));
+    EXPECT_EQ(numbers(texts.arrays.ends), (Numbers{2, 2, 3, 6, 6, 6, 6, 6, 6, 6, 6, 6}));
+    if (position == model::Position::learned)
+      EXPECT_EQ(numbers(texts.arrays.positions), (Numbers{0, 1, 0, 0, 1, 2, 0, 1, 2, 3, 4, 5}));
+    else EXPECT_EQ(texts.arrays.positions, nullptr);
+    const Derived row(spec, target, 0, {}, false, false, 3, true);
+    EXPECT_EQ(row.arrays.begins, nullptr);
+    EXPECT_EQ(row.arrays.positions, nullptr);
+  }
 }
 
 TEST(BatchLayout, NoRowHasATarget) {

@@ -43,6 +43,7 @@ Doubles reference(const AttentionShape& s, const Doubles& qkv) {
       double sum = 0;
       for (int64_t j = 0; j < s.tokens; ++j) {
         if (s.causal ? j > i || (s.window > 0 && i - j >= s.window) : j >= length) continue;
+        if (s.begins != nullptr && s.begins[row + i] != s.begins[row + j]) continue;
         double score = 0;
         for (int64_t d = 0; d < s.head_size; ++d) score += at(i, 0, d) * at(j, 1, d);
         score *= static_cast<double>(s.scale);
@@ -98,8 +99,25 @@ TEST_P(Attention, IsTheReference) {
   }
 }
 
-/// The masks of all families: windows that end in a tile and at its edge, padding, ALiBi.
-std::vector<AttentionShape> masked_shapes(int64_t tokens, const std::vector<int32_t>& lengths) {
+/// Where the texts of two sequences begin and end: of one token, over several tiles, and up to the end.
+struct Texts {
+  std::vector<int32_t> begins, ends;
+
+  explicit Texts(int64_t tokens) {
+    const auto all = static_cast<int32_t>(tokens);
+    for (const std::vector<int32_t>& bounds :
+         {std::vector<int32_t>{0, 1, all / 2 + 2, all}, {0, all / 4, all}})
+      for (size_t text = 1; text < bounds.size(); ++text) {
+        begins.insert(begins.end(), static_cast<size_t>(bounds[text] - bounds[text - 1]), bounds[text - 1]);
+        ends.resize(begins.size(), bounds[text]);
+      }
+  }
+};
+
+/// The masks of all families: windows that end in a tile and at its edge, padding, ALiBi; and texts that
+/// share a sequence.
+std::vector<AttentionShape> masked_shapes(int64_t tokens, const std::vector<int32_t>& lengths,
+                                          const Texts& texts) {
   AttentionShape window = shape_of(2, tokens, 2, 3), both_ways = window, alibi = shape_of(2, tokens, 3, 2);
   window.window = tokens / 2;
   both_ways.causal = false;
@@ -110,13 +128,17 @@ std::vector<AttentionShape> masked_shapes(int64_t tokens, const std::vector<int3
   dropped.dropout.probability = 0.25f;
   shared.heads = 6, shared.key_value_heads = 2;
   one_key.heads = 3, one_key.key_value_heads = 1;
-  return {window, narrow, both_ways, dropped, alibi, shared, one_key};
+  AttentionShape several = shape_of(2, tokens, 2, 3, 0.25f), several_and_all = shared;
+  for (AttentionShape* s : {&several, &several_and_all})
+    s->begins = texts.begins.data(), s->ends = texts.ends.data();
+  return {window, narrow, both_ways, dropped, alibi, shared, one_key, several, several_and_all};
 }
 
 TEST_P(Attention, MasksAreTheReference) {
   for (const int64_t tokens : {5, 300}) {
     const std::vector<int32_t> lengths = {static_cast<int32_t>(tokens), static_cast<int32_t>(tokens / 3)};
-    for (const AttentionShape& s : masked_shapes(tokens, lengths)) {
+    const Texts texts(tokens);
+    for (const AttentionShape& s : masked_shapes(tokens, lengths, texts)) {
       const Inputs in(s);
       const Doubles wanted = reference(s, in.qkv);
       EXPECT_LT(error_of(run<double>(s, in.qkv, in.dout).out, wanted), 1e-12);
@@ -125,9 +147,27 @@ TEST_P(Attention, MasksAreTheReference) {
   }
 }
 
+/// A text has the bits of itself alone, where its first token begins a tile.
+TEST_P(Attention, OfATextIsThatOfTheTextAlone) {
+  AttentionShape both = shape_of(1, 256 + 40, 2, 4), alone = shape_of(1, 40, 2, 4);
+  std::vector<int32_t> begins(296, 0), ends(296, 256);
+  std::fill(begins.begin() + 256, begins.end(), 256);
+  std::fill(ends.begin() + 256, ends.end(), 296);
+  both.begins = begins.data(), both.ends = ends.data();
+  const Inputs in(both);
+  const auto last = [&](const Doubles& all, int64_t width) {
+    return Doubles(all.end() - 40 * width, all.end());
+  };
+  const Outputs wanted = run<float>(alone, last(in.qkv, 24), last(in.dout, 8)),
+                is = run<float>(both, in.qkv, in.dout);
+  EXPECT_EQ(last(is.out, 8), wanted.out);
+  EXPECT_EQ(last(is.dqkv, 24), wanted.dqkv);
+}
+
 TEST_P(Attention, GradientsOfMasksAreFiniteDifferences) {
   const std::vector<int32_t> lengths = {5, 2};
-  for (const AttentionShape& s : masked_shapes(5, lengths)) {
+  const Texts texts(5);
+  for (const AttentionShape& s : masked_shapes(5, lengths, texts)) {
     const Inputs in(s);
     const auto forward = [&](const Doubles& qkv) { return reference(s, qkv); };
     expect_gradient(in.qkv, run<double>(s, in.qkv, in.dout).dqkv, forward, in.dout);
@@ -150,9 +190,10 @@ TEST_P(Attention, PartOfTheHeadsIsTheSameAsAll) {
 
 TEST_P(Attention, AStepIsTheLastRow) {
   const std::vector<int32_t> lengths = {11};
-  for (AttentionShape s : masked_shapes(11, lengths)) {
+  const Texts texts(11);
+  for (AttentionShape s : masked_shapes(11, lengths, texts)) {
     if (!s.causal) continue;
-    s.batch = 1;
+    s.batch = 1, s.dropout = {};
     const Inputs in(s);
     const int64_t width = s.width(), across = s.key_width(), row = s.qkv_width();
     const Doubles whole = reference(s, in.qkv);

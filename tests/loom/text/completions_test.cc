@@ -214,6 +214,11 @@ class CompletionBatch : public ::testing::Test {
     data_ = data.take();
   }
 
+  int64_t tokens_of_all() const {
+    size_t count = 0;
+    for (uint64_t i = 0; i < data_->size(); ++i) count += data_->tokens(i).size();
+    return static_cast<int64_t>(count);
+  }
   static int64_t count(const Tokens& targets) {
     return std::ranges::count_if(targets, [](Token target) { return target >= 0; });
   }
@@ -267,6 +272,47 @@ TEST_F(CompletionBatch, AnyPartIsThatOfTheWhole) {
     EXPECT_TRUE(std::equal(some.begin(), some.end(), inputs.begin() + row * 20));
     EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), targets.begin() + row * 20));
   }
+}
+
+/// Whole texts one after the other, and what is learned of each.
+TEST_F(CompletionBatch, WithSeveralTextsHasEachOnce) {
+  constexpr int64_t kLength = 64;
+  const auto alone = CompletionBatches::create(data_, {kLength, 1, 1, false});
+  const auto packed =
+      CompletionBatches::create(data_, {.sequence_length = kLength, .global_batch = 1, .pack = true});
+  LOOM_ASSERT_OK(alone);
+  LOOM_ASSERT_OK(packed);
+  EXPECT_LE(packed->windows(), 12u);
+  EXPECT_NE(alone->dataset_key(), packed->dataset_key());
+  EXPECT_EQ(packed->note(), fmt::format("30 texts share {} sequences of 64 tokens, which are {:.0f} % full",
+                                        packed->windows(),
+                                        100.0 * static_cast<double>(tokens_of_all()) /
+                                            static_cast<double>(packed->windows() * kLength)));
+  const auto texts_of = [&](const CompletionBatches& batches) {
+    std::vector<std::pair<Tokens, Tokens>> texts;
+    Tokens inputs(kLength), targets(kLength);
+    for (uint64_t step = 0; step < batches.windows(); ++step) {
+      EXPECT_TRUE(batches.read(step, {0, 1}, inputs, targets).ok());
+      EXPECT_EQ(batches.targets(step, 1), count(targets));
+      for (size_t first = 0, at = 0; at < inputs.size(); ++at) {
+        if (inputs[at] != 256) continue;  // the end of text, which also fills up
+        if (at > first) {
+          const auto part = [&](const Tokens& all) {
+            return Tokens(all.begin() + static_cast<ptrdiff_t>(first),
+                          all.begin() + static_cast<ptrdiff_t>(at));
+          };
+          texts.push_back({part(inputs), part(targets)});
+          const bool divides = &batches == &*packed && at + 1 < inputs.size();
+          EXPECT_EQ(targets[at], divides ? kEndsText : kNoTarget) << at;
+        }
+        first = at + 1;
+      }
+    }
+    std::ranges::sort(texts);
+    return texts;
+  };
+  EXPECT_EQ(texts_of(*packed), texts_of(*alone));
+  EXPECT_EQ(texts_of(*packed).size(), 30u);
 }
 
 TEST_F(CompletionBatch, LeavesOutPromptsWithoutRoomAndCutsTheRest) {

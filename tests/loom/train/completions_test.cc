@@ -3,6 +3,7 @@
 
 #include "loom/dataset.h"
 #include "loom/model.h"
+#include "train/data.h"
 #include "train/runs.h"
 
 namespace loom::testing {
@@ -70,7 +71,15 @@ TEST_F(CompletionRuns, AModelLearnsToAnswer) {
   const Result<Evaluation> evaluation = model->evaluate(config_.data.folder, {24, 5, 0});
   LOOM_ASSERT_OK(evaluation);
   EXPECT_TRUE(evaluation->completions);
-  EXPECT_EQ(evaluation->note, "");
+  EXPECT_EQ(evaluation->note, "12 texts share 12 sequences of 24 tokens, which are 70 % full");
+  const Result<Evaluation> by_itself = model->evaluate(config_.data.folder),
+                           shared = model->evaluate(config_.data.folder, {100, 2, 0});
+  LOOM_ASSERT_OK(by_itself);
+  LOOM_ASSERT_OK(shared);
+  EXPECT_EQ(by_itself->tokens, 20) << "the longest text";
+  EXPECT_EQ(shared->sequences, 3);
+  EXPECT_NEAR(by_itself->loss, evaluation->loss, 1e-5);
+  EXPECT_NEAR(shared->loss, evaluation->loss, 1e-5);
   const Result<Evaluation> cut = model->evaluate(config_.data.folder, {15, 5, 0});
   LOOM_ASSERT_OK(cut);
   EXPECT_NE(cut->note.find("sequences of 15 tokens cut 5; 18 tokens are enough for all"), std::string::npos)
@@ -81,6 +90,47 @@ TEST_F(CompletionRuns, AModelLearnsToAnswer) {
   LOOM_ASSERT_OK(answer);
   EXPECT_TRUE(answer->starts_with("3 letters: ccc")) << *answer;
   EXPECT_LT(answer->size(), 30u) << "the end of text is learned";
+}
+
+/// All texts in each step, so that both runs have the same ones. Losses are means over the same targets.
+TEST_F(CompletionRuns, TextsThatShareSequencesHaveTheLossesOfTextsApart) {
+  config_.data.sequence_length = 128;
+  config_.run.evaluation_steps = 2;
+  const auto run_with = [&](bool packing, int64_t sequences, int ranks) {
+    train::Config config = config_;
+    config.data.packing = packing;
+    config.data.global_batch = sequences;
+    config.run.out = folder_ / (packing ? "packed" : "apart") + std::to_string(ranks);
+    return run_on(ranks, config);
+  };
+  config_.data.packing = true;
+  const auto data = train::open_data(config_);
+  LOOM_ASSERT_OK(data);
+  const auto sequences = static_cast<int64_t>(data->train->windows());
+  EXPECT_EQ(data->train->note().substr(0, 10), "108 texts ");
+  EXPECT_LE(sequences, 24);
+  const Records apart = run_with(false, 108, 1), packed = run_with(true, sequences, 1);
+  ASSERT_EQ(packed.size(), 4u);
+  for (const auto& [step, record] : apart) {
+    EXPECT_NEAR(packed.at(step).loss, record.loss, 1e-5 * record.loss) << step;
+    EXPECT_NEAR(packed.at(step).gradient_norm, record.gradient_norm, 1e-4 * record.gradient_norm) << step;
+  }
+  EXPECT_NEAR(*packed.at(3).validation_loss, *apart.at(3).validation_loss, 1e-5);
+}
+
+TEST_F(CompletionRuns, PackingIsOfOneRunAndOfCompletions) {
+  config_.data.packing = true;
+  run("once", 1, 1, 1, 1);
+  config_.data.packing = false;
+  config_.run.steps = 6;
+  config_.run.out = folder_ / "once";
+  EXPECT_TRUE(fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument, "packing"));
+  config_.data.packing = true;
+  config_.data.folder = folder_ / "tokens";
+  make_tokens(config_.data.folder);
+  config_.run.out = folder_ / "other";
+  EXPECT_TRUE(fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument,
+                         "data.packing is true, which is for texts with completions, and"));
 }
 
 TEST_F(CompletionRuns, ARunGoesOnWhereItWas) {

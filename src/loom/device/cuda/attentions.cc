@@ -28,11 +28,12 @@ std::string Attentions::library_name() {
 }
 
 Result<AttentionGraphShape> Attentions::plan_shape(const ops::AttentionShape& s, ElementType type) const {
-  if (s.dropout.probability > 0 || s.window > 0 || s.alibi)
-    return fail(Code::unsupported, "cuDNN's attention has no {} here",
-                s.alibi        ? "ALiBi"
-                : s.window > 0 ? "window"
-                               : "dropout");
+  const char* const lacks = s.alibi                     ? "ALiBi"
+                            : s.window > 0              ? "window"
+                            : s.begins != nullptr       ? "several texts in a sequence"
+                            : s.dropout.probability > 0 ? "dropout"
+                                                        : nullptr;
+  if (lacks != nullptr) return fail(Code::unsupported, "cuDNN's attention has no {} here", lacks);
   return AttentionGraphShape{type,          s.batch,     s.tokens, s.heads,
                              s.key_heads(), s.head_size, s.causal, !s.causal && s.lengths != nullptr,
                              deterministic_};

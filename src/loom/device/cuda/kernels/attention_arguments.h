@@ -16,13 +16,15 @@ namespace loom::cuda {
 /// As ops::AttentionShape, where a field has no comment. T is the kernel's type; rows of qkv are qkv_heads()
 /// heads, those of queries, of keys and of values, and rows of the outputs are `heads`.
 struct AttentionArguments {
-  const std::byte* qkv;     // [B, S, qkv_heads() · head_size] of T
-  std::byte* out;           // [B, S, heads · head_size] of T; forward only
-  float* lse;               // [B, heads, S]; written by forward, read by backward
-  const std::byte* dout;    // as out; backward only, as delta and dqkv
-  const float* delta;       // [B, heads, S]
-  std::byte* dqkv;          // as qkv
-  const int32_t* lengths;   // [B], or null
+  const std::byte* qkv;    // [B, S, qkv_heads() · head_size] of T
+  std::byte* out;          // [B, S, heads · head_size] of T; forward only
+  float* lse;              // [B, heads, S]; written by forward, read by backward
+  const std::byte* dout;   // as out; backward only, as delta and dqkv
+  const float* delta;      // [B, heads, S]
+  std::byte* dqkv;         // as qkv
+  const int32_t* lengths;  // [B], or null
+  const int32_t* begins;   // [B, S], or null
+  const int32_t* ends;
   uint64_t first_drawn;     // dropout.first
   ops::RandomKey key;       // of the dropout
   uint32_t drop_threshold;  // 0: no dropout
@@ -51,6 +53,8 @@ struct AttentionArguments {
     visit(delta, delta != nullptr ? rows : 0);
     visit(dqkv, dqkv != nullptr ? qkv_bytes : 0);
     visit(lengths, lengths != nullptr ? int64_t{batch} : 0);
+    visit(begins, begins != nullptr ? int64_t{batch} * tokens : 0);
+    visit(ends, ends != nullptr ? int64_t{batch} * tokens : 0);
   }
 };
 

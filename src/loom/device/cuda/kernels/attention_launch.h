@@ -29,6 +29,7 @@ template <typename T>
 AttentionArguments arguments_of(const ops::AttentionShape& s, const T* qkv, float* lse) {
   AttentionArguments a{};
   a.qkv = reinterpret_cast<const std::byte*>(qkv), a.lse = lse, a.lengths = s.lengths;
+  a.begins = s.begins, a.ends = s.ends;
   a.batch = static_cast<uint32_t>(s.batch), a.tokens = static_cast<uint32_t>(s.tokens);
   a.heads = static_cast<uint32_t>(s.heads), a.key_heads = static_cast<uint32_t>(s.key_heads());
   a.head_size = static_cast<uint32_t>(s.head_size);

@@ -11,14 +11,25 @@ inline constexpr float kLog2E = 1.44269504f, kLn2 = 0.69314718f;
 struct VisibleKeys {
   int tokens, length, window;
   bool causal;
+  const int32_t *begins, *ends;  // of the sequence's tokens, or null
 
   LOOM_DEVICE VisibleKeys(const AttentionArguments& a, int batch)
       : tokens(static_cast<int>(a.tokens)),
         length(a.lengths != nullptr ? a.lengths[batch] : static_cast<int>(a.tokens)),
         window(static_cast<int>(a.window)),
-        causal(a.causal != 0) {}
+        causal(a.causal != 0),
+        begins(a.begins != nullptr ? a.begins + int64_t{batch} * a.tokens : nullptr),
+        ends(a.ends != nullptr ? a.ends + int64_t{batch} * a.tokens : nullptr) {}
+  /// `query` is below `tokens`.
   LOOM_DEVICE int first_key(int query) const {
-    return window > 0 && query >= window ? query + 1 - window : 0;
+    const int in_window = window > 0 && query >= window ? query + 1 - window : 0;
+    return begins != nullptr && begins[query] > in_window ? begins[query] : in_window;
+  }
+  /// The queries that see any of the keys up to `key` are before this one. Causal only.
+  LOOM_DEVICE int last_query(int key) const {
+    if (key >= tokens) return tokens;
+    const int in_window = window > 0 && key + window < tokens ? key + window : tokens;
+    return ends != nullptr && ends[key] < in_window ? ends[key] : in_window;
   }
   LOOM_DEVICE int last_key(int query) const { return causal ? query + 1 : length; }
   LOOM_DEVICE bool sees(int query, int key) const {
@@ -45,9 +56,7 @@ LOOM_DEVICE TileRange key_tiles(const VisibleKeys& visible, int query, int queri
 /// The tiles of queries that see any of the keys [key, key + keys).
 LOOM_DEVICE TileRange query_tiles(const VisibleKeys& visible, int key, int keys, int tile) {
   if (!visible.causal) return {0, key < visible.length ? (visible.tokens + tile - 1) / tile : 0};
-  const int end =
-      visible.window > 0 ? smaller(visible.tokens, key + keys - 1 + visible.window) : visible.tokens;
-  return {key / tile, (end + tile - 1) / tile};
+  return {key / tile, (visible.last_query(key + keys - 1) + tile - 1) / tile};
 }
 
 /// ops/attention.cc's slopes, for head `head` of all.
