@@ -3,11 +3,12 @@
 TORCH_WEFT_BUNDLE=1 makes a wheel for other machines: it carries libweft.so, and its version names the torch it fits.
 """
 import glob
+import json
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
-import sysconfig
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -18,11 +19,20 @@ sys.path.insert(0, str(HERE))
 
 import find_weft  # noqa: E402
 
+
+def path_outside():
+    """Where this Python finds packages without what pip sets for a build: in the environment, of the user and of the system."""
+    hidden = ("PYTHONPATH", "PYTHONNOUSERSITE")
+    outside = subprocess.run([sys.executable, "-c", "import json, sys; print(json.dumps(sys.path[1:]))"], check=True, capture_output=True,
+                             text=True, env={name: value for name, value in os.environ.items() if name not in hidden})
+    return json.loads(outside.stdout)
+
+
 try:
     import torch
 except ImportError:
     # pip hides installed packages from a build, but an extension fits the torch that it was built against alone.
-    sys.path += [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+    sys.path += [place for place in path_outside() if place not in sys.path]
     try:
         import torch
     except ImportError:
@@ -39,7 +49,7 @@ if torch and tuple(map(int, SERIES.split("."))) < OLDEST:
 
 class WithoutTorch(build_ext):
     def run(self):
-        sys.exit("weft-torch is built against the torch that is installed, but there is none here: "
+        sys.exit(f"weft-torch is built against the torch that is installed, but {sys.executable} finds none: "
                  "pip install torch, then again.")
 
 

@@ -12,6 +12,13 @@ namespace weft_torch {
 
 namespace {
 
+// A message to the own rank is a copy from its send to its receive, which both have to be there.
+void check_to_self(bool in_batch, const char* call, const char* other) {
+  if (in_batch) return;
+  C10_THROW_ERROR(ValueError, c10::str("A ", call, " with this rank itself waits for its ", other,
+                                       ": give both to one batch_isend_irecv()."));
+}
+
 void warn_of_tag(int tag) {
   if (tag == 0) return;
   TORCH_WARN_ONCE("Backend weft ignores the tag of a message (here ", tag,
@@ -52,6 +59,7 @@ WorkPtr WeftBackend::send(Tensors& tensors, int peer, int tag) {
   const at::Tensor& tensor = only(tensors, "send");
   check_input(tensor, "The tensor of send");
   check_root(peer, "The destination of send");
+  if (peer == rank_) check_to_self(coalescing_.is_on(), "send", "receive");
   warn_of_tag(tag);
   Operation made;
   const int to = locate_message(made, tensor, peer, "The tensor of send");
@@ -74,6 +82,7 @@ WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
   const at::Tensor& tensor = only(tensors, "recv");
   check_output(tensor, "The tensor of recv");
   check_root(peer, "The source of recv");
+  if (peer == rank_) check_to_self(coalescing_.is_on(), "receive", "send");
   warn_of_tag(tag);
   Operation made;
   const int from = locate_message(made, tensor, peer, "The tensor of recv");
@@ -86,7 +95,7 @@ WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
   if (place.target.defined()) made.finish = [place] { place.give_back(); };
   made.type = c10d::OpType::RECV;
   made.title = "weft:recv";
-  made.queue = {QueueKey::kReceive, peer};
+  made.queue = {peer == rank_ ? QueueKey::kSend : QueueKey::kReceive, peer};  // a copy is on one stream
   made.inputs = {tensor};  // the profiler shows its shape
   made.outputs = {tensor};
   return run(std::move(made), true, c10d::kUnsetTimeout);

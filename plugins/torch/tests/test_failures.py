@@ -62,6 +62,8 @@ def rank_wrong_arguments():
     raises(ValueError, [f"gives this rank, {dist.get_rank()}, 6 elements", "3 elements for them"], dist.all_to_all_single,
            torch.zeros(size, 3), torch.zeros(size + 1, 3), [1] * size, own)
     raises(NotImplementedError, ["order of the calls", "give src"], dist.recv, torch.zeros(1))
+    raises(ValueError, ["with this rank itself waits for its receive", "batch_isend_irecv()"], dist.isend, torch.zeros(1), dist.get_rank())
+    raises(ValueError, ["with this rank itself waits for its send"], dist.irecv, torch.zeros(1), dist.get_rank())
     raises(ValueError, ["longer than 0"], backend.set_timeout, datetime.timedelta(0))
     dist.barrier()  # none of it has harmed the group
 
