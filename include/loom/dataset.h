@@ -46,15 +46,17 @@ struct DatasetSummary {
   std::string note;  // a sentence about the labels, or about fields that were taken as text; or ""
 };
 
-/// Turns text files (UTF-8, not empty) into a dataset in `folder`. "-" is standard input, and a pipe is read
-/// to its end. A byte order mark is skipped. The tokens do not depend on the number of threads. Errors:
-/// invalid_argument, not_found, invalid_data (with the offset of bytes that are no text), unsupported (a
+/// Turns text files (UTF-8, not empty) into a dataset in `folder`, and replaces one that is there. "-" is
+/// standard input, and a pipe is read to its end. A byte order mark is skipped. The tokens do not depend on
+/// the number of threads. Errors: invalid_argument (an option; labels together with completions; a folder of
+/// other files), not_found, invalid_data (with the offset of bytes that are no text), unsupported (a
 /// tokenizer with a feature that Loom lacks), disk_full, system_error.
 LOOM_API Result<DatasetSummary> make_dataset(const std::vector<std::string>& files, const std::string& folder,
                                              const DatasetOptions& options = {});
 
 /// The loss, nats a byte, of a byte-bigram model that is trained on the training text. It is evaluated on the
-/// first `tokens` of the validation text (0: all). Any model should beat it. Errors: not_found, invalid_data.
+/// first `tokens` of the validation text (0: all). Any model should beat it. Errors: not_found, invalid_data,
+/// unsupported, invalid_argument (files of the tokenizer contradict each other).
 LOOM_API Result<double> bigram_baseline(const std::string& folder, uint64_t tokens = 0);
 
 }  // namespace loom

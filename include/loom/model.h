@@ -42,7 +42,7 @@ struct ClassProbability {
 };
 
 struct EvaluationOptions {
-  int64_t sequence_length = 0;  // 0: the model's context; of completions at most the longest text
+  int64_t sequence_length = 0;  // 0: the model's context, of completions only what the longest text needs
   int64_t batch = 4;            // sequences of a batch; the last batch has the rest
   int64_t batches = 0;          // 0: all of the validation split
   /// Called after each batch, with the number of batches done and of all batches.
@@ -77,21 +77,26 @@ class LOOM_API Model {
   /// (another vocabulary, other labels, data for another task), not_found, invalid_data, out_of_memory,
   /// not_finite (the weights give a loss that is not finite).
   Result<Evaluation> evaluate(const std::string& dataset, const EvaluationOptions& options = {});
-  /// The prompt, continued until the end of text or by `tokens` tokens. Errors: as logits(); invalid_argument
-  /// (an empty prompt, and the tokenizer has no token to begin a text), not_finite (the weights give logits
-  /// that are not finite).
+  /// The prompt, continued until the end of text or by `tokens` tokens. Errors: as logits(); not_found (no
+  /// tokenizer), invalid_argument (an option; an empty prompt, if the tokenizer has no token to begin a
+  /// text), not_finite (the weights give logits that are not finite).
   Result<std::string> sample(const std::string& prompt, const SamplingOptions& options = {});
   /// Names of a classifier's classes, in the order of their numbers; the numbers if it has no names. Empty
   /// for other models.
   std::vector<std::string> labels() const;
   /// Every class of a text, the likeliest first. A text that is longer than the context is cut. Errors:
-  /// unsupported (the model is no classifier), not_found (no tokenizer), invalid_data, not_finite.
+  /// unsupported (the model is no classifier), not_found (no tokenizer), invalid_argument (a text without a
+  /// token), invalid_data, out_of_memory, not_finite.
   Result<std::vector<ClassProbability>> classify(const std::string& text);
   /// Scores, [vocabulary()], of every token as the next after `tokens`. Only the last context() of them
   /// count. Errors: unsupported (the model is not causal), invalid_argument (no tokens, or one outside of the
   /// vocabulary), invalid_data, out_of_memory.
   Result<std::vector<float>> logits(std::span<const int32_t> tokens);
+  /// The tokens of a text, without those that begin or end a text for the model. Errors: not_found (no
+  /// tokenizer).
   Result<std::vector<int32_t>> encode(const std::string& text) const;
+  /// The bytes that tokens stand for, which may be no valid UTF-8. Errors: not_found (no tokenizer),
+  /// invalid_argument (a token outside of the vocabulary).
   Result<std::string> decode(std::span<const int32_t> tokens) const;
 
  private:

@@ -45,9 +45,9 @@ struct StepRecord {
   /// Most memory that a process of the job has taken since before the run was opened, over all ranks; 0: not
   /// known.
   int64_t memory_bytes = 0;
-  // NaN on a GPU:
-  double exposed = 0;  // part of the time spent waiting for communication
-  double bubble = 0;   // part of the time until the norm in which ranks, on average, do not compute
+  double exposed = 0;  // part of the time spent waiting for communication; NaN on a GPU
+  /// Part of the time until the norm in which ranks, on average, do not compute; NaN on a GPU.
+  double bubble = 0;
   double tokens_per_second = 0;
   double flops = 0;  // of matrix products, a rank and second
   std::optional<double> validation_loss;
@@ -106,12 +106,14 @@ class LOOM_API Training {
   /// Whether run() has ended early, because `stop` returned true on a rank.
   bool stopped() const;
   /// Mean loss over the validation split, or over its first run.evaluation_steps batches; nothing if there is
-  /// no split.
+  /// no split. Nats, as StepRecord::loss. A collective. Errors: invalid_data, communication_error.
   Result<std::optional<double>> validate();
   /// Writes a checkpoint into run.out/checkpoints, unless this object has saved that step or begun with it.
-  /// Errors also: not_finite, if weights or moments are not finite; nothing is written then.
+  /// A collective. Errors: disk_full, system_error, communication_error; not_finite, if weights or moments
+  /// are not finite; nothing is written then.
   Status save_checkpoint();
-  /// Writes model and tokenizer in Hugging Face's form into run.out/model.
+  /// Writes model and tokenizer in Hugging Face's form into run.out/model. A collective. Errors: disk_full,
+  /// system_error, communication_error, invalid_argument (the file's type cannot hold a parameter).
   Status save_model();
 
   /// For Loom's own use.

@@ -157,7 +157,7 @@ typedef enum {
   weftInternalError = 3,    /* a bug in Weft, or damaged memory */
   weftInvalidArgument = 4,  /* an argument out of range that has no code of its own */
   weftInvalidUsage = 5,     /* the call is not allowed now: an open group, a finalized communicator */
-  weftRemoteError = 6,      /* a peer died or its connection broke */
+  weftRemoteError = 6,      /* a peer died, its connection broke, or another rank reports a failure */
   weftInProgress = 7,       /* not an error: not complete yet */
   weftInvalidPointer = 8,   /* NULL, or not aligned to the element */
   weftInvalidType = 9,      /* not a weftDataType_t */
@@ -450,8 +450,9 @@ WEFT_API weftResult_t weftCommDestroy(weftComm_t comm);
  * or destroyed before), weftInvalidUsage (inside a group). */
 WEFT_API weftResult_t weftCommAbort(weftComm_t comm);
 
-/* As weftCommAbort. The other ranks read the first 400 bytes of `reason` in weftGetLastError, after "was
- * aborted: ", unless the communicator failed before. NULL and "" are no reason. Errors: as weftCommAbort. */
+/* Weft only. As weftCommAbort. The other ranks read the first 400 bytes of `reason` in weftGetLastError,
+ * after "was aborted: ", unless the communicator failed before. NULL and "" are no reason. Errors: as
+ * weftCommAbort. */
 WEFT_API weftResult_t weftCommAbortWithReason(weftComm_t comm, const char* reason);
 
 /* Sets *asyncError to weftSuccess, to weftInProgress while a non-blocking call goes on, or to what the
@@ -684,14 +685,15 @@ WEFT_API weftResult_t weftCommWindowRegister(weftComm_t comm, void* buff, size_t
 WEFT_API weftResult_t weftCommWindowDeregister(weftComm_t comm, weftWindow_t win);
 
 /* Writes `count` elements of localbuff into rank `peer`'s part of the window, `peerWinOffset` bytes from its
- * start, then signals. The call is complete when localbuff may be reused; the data may not have reached the
- * peer. `peer` may be the caller. With a count of 0 it is weftSignal. `flags` is 0. */
+ * start, then signals, unless sigIdx is WEFT_SIGNAL_NONE. The call is complete when localbuff may be reused;
+ * the data may not have reached the peer. `peer` may be the caller. With a count of 0 it is weftSignal.
+ * `flags` is 0. */
 WEFT_API weftResult_t weftPutSignal(const void* localbuff, size_t count, weftDataType_t datatype, int peer,
                                     weftWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx,
                                     unsigned int flags, weftComm_t comm, weftStream_t stream);
 
-/* Signals rank `peer` that all puts to it have arrived that stand before this call in the stream, or were
- * complete before it. Needs no window. `flags` is 0. */
+/* Signals rank `peer`. The signal counts after all puts to `peer` that stand before this call in the stream,
+ * or were complete before it. Needs no window. `flags` is 0. */
 WEFT_API weftResult_t weftSignal(int peer, int sigIdx, int ctx, unsigned int flags, weftComm_t comm,
                                  weftStream_t stream);
 
@@ -703,9 +705,10 @@ typedef struct {
   int ctx;    /* their ctx */
 } weftWaitSignalDesc_t;
 
-/* Waits for the signals of `nDesc` descriptors, which are read before the call returns. When it is complete,
- * the data of the puts before those signals has arrived. If a peer dies, the wait ends with weftRemoteError.
- * At the deadline, the error says how many signals each rank has sent. */
+/* Waits for the signals of `nDesc` descriptors (0 to 65535), which are read before the call returns. When it
+ * is complete, the data of the puts before those signals has arrived. If a peer dies, the wait ends with
+ * weftRemoteError. At the deadline, the error says how many signals each rank has sent. Further errors:
+ * weftInvalidArgument (nDesc, a negative opCnt). */
 WEFT_API weftResult_t weftWaitSignal(int nDesc, const weftWaitSignalDesc_t* signalDescs, weftComm_t comm,
                                      weftStream_t stream);
 
@@ -723,7 +726,7 @@ WEFT_API weftResult_t weftGroupEnd(void);
 
 /* Closes the outermost group without running it, and estimates how long its calls would take, one after the
  * other. An uneven call counts as the even one that moves as much through this rank. Communicators that
- * would have been created are NULL or unusable. simInfo starts as WEFT_SIM_INFO_INITIALIZER. A nested call
+ * would have been created are set to NULL. simInfo starts as WEFT_SIM_INFO_INITIALIZER. A nested call
  * only closes its group. Errors: as weftGroupEnd, weftInvalidPointer (simInfo NULL), and weftInvalidArgument
  * (simInfo not initialized). */
 WEFT_API weftResult_t weftGroupSimulateEnd(weftSimInfo_t* simInfo);

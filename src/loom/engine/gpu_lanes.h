@@ -1,13 +1,13 @@
 // GpuLanes: lanes of an arena on a GPU. Each is a CUDA stream, which a call of Weft takes as its stream, and
-// the tier is pinned memory of the host. The host never waits:
+// the tier is pinned memory of the host. Streams wait for each other, and the host for none of them:
 //
-//   before a lane gets an instruction, it waits for the end of what is queued to compute;
-//   what comes after an instruction of a lane: the queue of operators waits for its event.
+//   A lane waits, before each of its instructions, for the end of what is queued to compute.
+//   The queue of operators waits for an instruction of a lane before what comes after that instruction.
 //
 // So whatever is issued later, on any lane, comes after both. That is the order that the memory planner and
-// the verifier count with (program/order.h). Waits that others stand for are left out: the program says which
-// are needed (Instruction::events and joins), and the verifier proves that they suffice. What fails on a
-// stream shows where the host waits: at the norm.
+// the verifier count with (program/order.h). Waits that follow from others are left out: the program says
+// which are needed (Instruction::events and joins), and the verifier proves that they suffice. A failure on a
+// stream shows when the host next waits for the device: at the norm.
 //
 // Thread safety: one thread.
 #pragma once

@@ -1,6 +1,6 @@
-// Memory claims: whether what all ranks take of their machines fits: arenas, or on GPUs pinned memory. Each
-// rank's by itself may, where that of all ranks of a machine does not: the kernel would promise all of them
-// their memory, and end some when they use it.
+// Memory claims: checks that a machine has the memory that all its ranks together want: arenas, or on GPUs
+// pinned memory. The kernel promises each rank its memory even if the sum does not fit. It would end ranks
+// when they use it.
 //
 // Thread safety: one thread.
 #pragma once

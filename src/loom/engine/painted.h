@@ -1,5 +1,5 @@
-// Painted memory: of which can be told later how much was written. What is asked for and what is used are two
-// things; this finds the second.
+// Painted memory: filled with a pattern, so that one can count later how much was written. It measures what
+// is used, not what was asked for.
 //
 // Thread safety: none.
 #pragma once

@@ -5,10 +5,10 @@
 //
 //   entering a sublayer  all-gather      own rows [M/T, C]     -> all rows [M, C]
 //   leaving it           reduce-scatter  summands [M, C] of all ranks -> their sum's own rows [M/T, C]
-//   gradients            all-reduce      of what is applied to rows (norms, positions, types): each rank made
-//                                        its own rows' summand; added up once a step, before the norm. Norms
-//                                        of heads are the same without divided rows, since each rank has its
-//                                        heads
+//   gradients            all-reduce      of what is applied to rows (norms, positions, types): each rank has
+//                                        the summand of its own rows. They are added up once a step, before
+//                                        the gradient norm. Gradients of norms of heads are added up without
+//                                        divided rows, too: each rank has the summand of its heads
 //
 // Backward has the same exchanges the other way round. Without the division every rank works on all rows,
 // nothing is exchanged on entering, and a sublayer's summands are all-reduced. This file says which rows and

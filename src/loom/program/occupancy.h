@@ -1,7 +1,7 @@
 // Occupancy finds the lowest place in a memory that is free for as long as a buffer lives. It is a segment
 // tree over instructions. A node keeps the bytes that are taken all through its time, and those that are
-// taken at any time of it, as ranges. Buffers that lie side by side are one range. Those that blocks leave
-// for backward do, so a node has few ranges however many layers there are.
+// taken at any time of it, as ranges. Buffers that lie side by side are one range. Buffers that blocks save
+// for backward lie side by side, so a node has few ranges however many layers there are.
 //
 // Thread safety: one thread.
 #pragma once

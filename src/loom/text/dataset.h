@@ -34,7 +34,7 @@ class TokenDataset {
  public:
   /// Opens the files that dataset.json names. Errors: not_found (no folder, no dataset.json, no such split);
   /// invalid_data (a file that is gone or damaged, files of different tokenizers, other counts than
-  /// dataset.json says).
+  /// dataset.json says); unsupported (another version).
   static Result<std::shared_ptr<const TokenDataset>> open(const std::string& folder, Split split);
 
   uint64_t tokens() const { return starts_.back(); }

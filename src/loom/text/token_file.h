@@ -30,8 +30,8 @@ namespace loom::text {
 
 class TokenFile {
  public:
-  /// Checks the header and the file's length. Errors: not_found; invalid_data, saying what is wrong: no token
-  /// file, another version, a damaged header, a file that was cut short or is too long.
+  /// Checks the header and the file's length. Errors: not_found; unsupported (another version); invalid_data,
+  /// saying what is wrong: no token file, a damaged header, a file that was cut short or is too long.
   static Result<TokenFile> open(const std::string& path);
   /// Of a file that a dataset says it has: that it is gone is invalid_data, and not as if it had never been.
   static Result<TokenFile> open_listed(const std::string& path);

@@ -27,15 +27,14 @@ struct Breakdown {
   std::vector<std::pair<std::string, double>> parts() const;
 };
 
-/// `intervals` are of each instruction; those on other lanes than 0 take no time of the step's when
-/// `collectives_apart`, as in a forecast, where they tell when a collective is in flight. Measured, they tell
-/// how long issuing it took, for which a forecast has `call_us` each.
+/// `intervals` has one entry for each instruction. In a measurement, that of a collective is the time of its
+/// call. In a forecast (`collectives_apart`) it is the time in flight, which takes no time of the step; the
+/// call takes `call_us`.
 ///
-/// What passes between an instruction's end and the beginning of the next is waiting. It counts as of the
-/// kind that is waited for: the youngest communication that the next one comes after, or, where the stages of
-/// a pipeline meet, the norm. `met_us` of the time of the norm
-/// and the mean loss are waiting, too: measured, ranks meet in them.
-/// `held_us` as in program::Forecast.
+/// The time between an instruction's end and the beginning of the next one is waiting. It is charged to the
+/// kind that is waited for: the youngest communication that the next instruction comes after, or, where the
+/// stages of a pipeline meet, the norm. Of the measured time of the norm and the mean loss, `met_us` is
+/// waiting, too, since ranks meet in them. `held_us` is as in program::Forecast.
 Breakdown breakdown_of(const program::Program& program, std::span<const program::Interval> intervals,
                        double step_us, bool collectives_apart, double met_us = 0, double call_us = 0,
                        std::span<const double> held_us = {});

@@ -1,6 +1,6 @@
-// Checkpointing: which blocks make again, before their backward, what their forward saved. In a config:
-// "none", "each", "contiguous", "group_4" or 4, "every_2"; the first three and the fourth are the strategies
-// of SMP.
+// Checkpointing: which blocks compute forward again before their backward, instead of keeping what forward
+// saves. In a config: "none", "each", "contiguous", "group_4" or 4, "every_2". All but "every_2" are
+// strategies of SageMaker's model parallel library (SMP).
 //
 // Thread safety: values; pure functions.
 #pragma once

@@ -1,5 +1,5 @@
 // What a run trains on and what it validates with, by its task: windows of tokens, windows with some tokens
-// hidden, or texts with labels.
+// hidden, texts of which parts are learned, or texts with labels.
 //
 // Thread safety: values; functions read files.
 #pragma once

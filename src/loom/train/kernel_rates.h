@@ -10,9 +10,9 @@ namespace loom::train {
 
 /// Sets the rates of computing: `flops`, `memory_bandwidth` and `device`. Every kind of kernel is measured
 /// alone, the median of a few calls: forward passes on data that a core's own caches do not hold, gradients,
-/// sums and the optimizer on data that no cache holds. Products are measured in two
-/// sizes, which tell the rate of their operations from that of their operands. Of the job count the
-/// precision, the activation, the shape of its attention and its dropout, and no size of the model.
+/// sums and the optimizer on data that no cache holds. Products are measured in two sizes, which tell the
+/// rate of their operations from that of their operands. The rates depend on the job's precision, activation,
+/// shape of attention and dropout, and on no other size of the model.
 ///
 /// A rank of one thread is measured in CPU time, which other programs and ranks on the same core do not
 /// lengthen; of more threads the least time on the clock counts. Takes 34 MiB at most and gives them back.

@@ -1,6 +1,6 @@
 // Loss scale: what an fp16 run multiplies its loss by before backward, so that derivatives fit into fp16,
-// which holds nothing above 65504 and little below 6e-8. A step whose gradients are not finite is skipped and
-// the scale divided; after many that were, it is multiplied again.
+// which holds nothing above 65504 and little below 6e-8. A step whose gradients are not finite is skipped,
+// and the scale is divided. After many finite steps the scale is multiplied again.
 //
 // The rule and its parameters are those of SageMaker's model parallelism (scale_window, min_scale,
 // delayed_shift, static_loss_scale), which has them from Megatron's DynamicLossScaler, initial scale and

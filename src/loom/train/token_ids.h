@@ -1,5 +1,5 @@
-// Token ids: which tokens of a model's config.json begin and end a text. What generates with `transformers`
-// stops at the latter; null, it never stops. And which one fills texts up.
+// Token ids: which tokens begin, end and pad a text, as a model's config.json says. Generation by
+// `transformers` stops at the token that ends a text. If that is null, generation never stops.
 //
 // Thread safety: pure functions.
 #pragma once

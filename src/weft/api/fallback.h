@@ -3,9 +3,9 @@
 // Weft cannot use the device of a rank. It has the same ranks. A collective of Weft makes it: at the first
 // collective that needs it, or at once.
 //
-// A communicator has one only where it can be needed: with backend nccl, where a rank yields its device, or
-// where it is of host memory and the machine has a CUDA driver. One of GPU memory takes all that there is
-// itself.
+// A communicator has a Fallback only where it can be needed: with backend nccl, where a rank yields its
+// device, or on host memory if the machine has a CUDA driver. Otherwise a communicator of GPU memory does all
+// operations itself.
 //
 // Thread safety: as communicators; abort() and health() from any thread.
 #pragma once
@@ -48,7 +48,8 @@ class Fallback {
   }
   bool last_was_theirs() const { return last_was_theirs_.load(); }
   uint64_t operations() const { return operations_.load(); }
-  /// The communicator of Weft that it stands beside; where all is NCCL's, that is made now: a collective.
+  /// Sets the communicator of Weft that this serves. If NCCL does every operation, makes NCCL's communicator
+  /// now, which is a collective.
   Status attach(engine::Communicator* comm);
   /// Whether NCCL does every operation.
   bool takes_all() const { return takes_all_; }

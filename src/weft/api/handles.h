@@ -95,10 +95,11 @@ Status health_of(weftComm_t comm);
 
 /// Remembers a failure as the calling thread's last error, and returns its number. `comm`: whose call it was.
 weftResult_t report(const Status& status, weftComm_t comm = nullptr);
-/// From now on the thread asks about the communicator's failure, whose number it has just been given.
+/// From now on weftGetLastError(comm) gives the calling thread the communicator's failure.
 void tell_of_failure();
 const std::string& last_error_of_thread();
-/// Whether that came from a call on this communicator, which had failed before, with something else.
+/// Whether the thread's last error is of a call that `comm`, which had failed before, refused for another
+/// reason.
 bool last_error_is_newer_than_failure_of(weftComm_t comm);
 
 }  // namespace weft::api

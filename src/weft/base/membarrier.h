@@ -1,6 +1,6 @@
 // membarrier(2): a full fence in every thread of every process that takes part, paid for by the caller alone.
-// What a rare event costs then, frequent ones need not: see base/biased_mutex.h, base/gate.h and
-// transport/shm_segment.h.
+// So a rare event pays for the fence that frequent ones then do without: see base/biased_mutex.h, base/gate.h
+// and transport/shm_segment.h.
 //
 // Thread safety: all functions.
 #pragma once

@@ -1,5 +1,5 @@
 // Reading a whole file, for all that Weft takes from files at once: descriptions of machines and clusters,
-// measurements that were kept. Streams do not serve: what is no file to read, as a folder, opens, and then
+// measurements that were kept. It does not use std::ifstream, which opens a folder without an error and then
 // throws.
 //
 // Thread safety: every function.

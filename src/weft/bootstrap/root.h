@@ -3,7 +3,8 @@
 // That is the earliest of the ranks that have come; before the first one comes it is what serve() says.
 //
 // If connections were refused, the error of a waiting rank says how many, and why the last one was. A rank
-// with another secret never gets so far that it is named. That includes a rank that counts more ranks.
+// with another secret is refused before it says its number, so no error names it. A secret that is derived
+// depends on the number of ranks (launch.cc): a rank that states another number has another secret.
 //
 // It refuses
 // * ranks that disagree on the size of the job; all are told, since that job cannot meet

@@ -1,6 +1,5 @@
 // The 16- and 8-bit float formats as integer arithmetic on fp32's bits: exact decoding, encoding to nearest
-// even. Written once for scalars and for vectors; convert.h is the scalar face, kernel_lanes.h the vector
-// one.
+// even. Written once for scalars and for vectors: convert.h applies it to scalars, kernel_vec.h to vectors.
 //
 // The trick, for a format with a smaller exponent range than fp32: shift the magnitude's bits to where fp32
 // has its exponent and mantissa, and correct the exponent's bias by an integer addition. Subnormals have no

@@ -1,9 +1,9 @@
-// The calls that NCCL makes of functions that it exports itself. They go by name, so where another library
-// exports the same names and comes first in the program, they go there.
+// Keeps NCCL's calls of functions that it exports inside NCCL. The dynamic linker binds these calls by name:
+// to another library, if that exports the same names and comes first in the program.
 //
-// Why not RTLD_DEEPBIND, which keeps them in NCCL: it also gives NCCL libc's malloc and free in a program
-// that has an allocator of its own. What libc allocates with that (realpath, strdup) NCCL would then free
-// with libc's.
+// RTLD_DEEPBIND would keep them inside, too. But it would also bind NCCL to libc's free() in a program with
+// an allocator of its own. NCCL would then free by libc what libc has allocated by that allocator (realpath,
+// strdup).
 #pragma once
 
 #include "base/status.h"

@@ -1,6 +1,6 @@
 // Uneven collectives: AllGather, ReduceScatter and AlltoAll whose blocks have sizes and places of their own.
-// There is one schedule, which serves each pair of ranks by the way that suits its block, so the tuner has
-// nothing to choose: what an AlltoAll's other pairs have to move no rank knows.
+// There is one schedule, which moves each block by the path that suits its size. The tuner has nothing to
+// choose: no rank knows what other pairs of an AlltoAll move.
 #pragma once
 
 #include <cstdint>

@@ -19,10 +19,10 @@
 // pause (Sink::takes_early()) gets it later. Acknowledgements may be lost, together with the connection to
 // the rank that needs them.
 //
-// Over TCP a rank greets a peer before it sends anything else, until the peer has answered. Where both begin
-// to connect at once, the provider may give up the connection that stands for the one that does not, and
-// loses data that was sent meanwhile. All versions of `net` and `tcp` do so, if a connection to another
-// process has ended before: they mistake the state of that process for the state of this one. Once an answer
+// Over TCP a rank greets a peer, and sends nothing else until the peer has answered. If both begin to
+// connect at once, the provider may close the connection that works and keep the one that does not. Data that
+// was sent meanwhile is lost. All versions of `net` and `tcp` do so, if a connection to another process has
+// ended before: they mistake the state of that process for the state of this one. Once an answer
 // has arrived, both ends agree on the connection. Greetings and answers may be lost: a rank without an answer
 // asks again. So a peer is busy until it has polled its network once.
 #pragma once

@@ -9,9 +9,9 @@
 //   channel 0      messages; the lower rank's if there are two
 //   channel 1 + r  the puts of the rank that opened it, on rail r
 //
-// Flight: the bytes on their way to one peer are bounded (bound_flight()), as the queue of its port is. On a
-// long path the bound is large, and ranks that put to several peers at once would fill the queues of all.
-// There those peers share what two may have, until the kernel has their puts.
+// Flight: the bytes on their way to one peer are bounded (bound_flight()), since the queue of the peer's
+// switch port is. On a long path the bound is large, and a rank that puts to several peers at once would fill
+// the queues of all. So these peers share the bounds of two peers, until the kernel has their puts.
 //
 // Thread safety: none, except accept().
 #pragma once
