@@ -91,8 +91,9 @@ void declare(CLI::App& app, Everything& e) {
       app.add_subcommand("eval", "Loss or accuracy of a model on the validation split of a dataset");
   evaluate->add_option("model", e.evaluate.model, "Folder of the model")->required();
   evaluate->add_option("data", e.evaluate.data, "Folder of the dataset")->required();
-  evaluate->add_option("--sequence-length", e.evaluate.sequence_length,
-                       "Tokens of a sequence; the model's context, or the longest text with a completion");
+  evaluate->add_option(
+      "--sequence-length", e.evaluate.sequence_length,
+      "Tokens of a sequence; the model's context, of completions only what the longest text needs");
   evaluate->add_option("--batch", e.evaluate.batch, "Sequences at a time")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));

@@ -4,7 +4,7 @@
     perf/gpu/loom_losses.py LOOM [--steps 20] [--width 128] [--tokens 64] [--families gpt2,bert] [--precisions fp32,bf16]
 
 LOOM is the command. Prints a line of JSON for each family and precision, at once. Exit code 1: a run failed, or a loss of fp32
-differs by more than TOLERANCE.
+differs by more than TOLERANCE. With "_packed" behind its name a family learns completions, several in a sequence.
 """
 import argparse
 import json
@@ -15,7 +15,8 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MASKED = ("bert", "roberta")  # their datasets need a token that hides others
-FAMILIES = ("gpt2", "gptj", "gpt_neox", "gpt_neo", "bloom", "llama", "qwen3", *MASKED)
+PACKED = "_packed"
+FAMILIES = ("gpt2", "gptj", "gpt_neox", "gpt_neo", "bloom", "llama", "qwen3", *MASKED, "gpt2" + PACKED, "llama" + PACKED)
 TOLERANCE = 1e-4  # nats
 LIMIT_S = 60      # of one run
 
@@ -50,16 +51,22 @@ class Losses:
         pieces = ROOT / "tests" / "loom" / "fixtures" / "wordpiece.json"
         for name, tokenizer in (("bytes", "bytes"), ("pieces", pieces)):
             run([self.loom, "tokenize", text, "--out", folder / name, "--tokenizer", tokenizer])
+        pairs = folder / "pairs.jsonl"
+        pairs.write_text("".join(json.dumps({"prompt": f"{i % 13} times {i % 7} is ", "completion": str(i % 13 * (i % 7))}) + "\n"
+                                 for i in range(1000)))
+        run([self.loom, "tokenize", pairs, "--completions", "--out", folder / "pairs"])
 
-    def config(self, family, precision, device):
+    def config(self, name, precision, device):
+        packed, family = name.endswith(PACKED), name.removesuffix(PACKED)
+        data = "pairs" if packed else "pieces" if family in MASKED else "bytes"
         return {
             "model": {"family": family, "width": self.options.width, "layers": 2, "heads": 2, "dropout": 0.1,
                       "key_value_heads": 1 if family in ("llama", "qwen3") else 0},
-            "data": {"folder": str(self.folder / ("pieces" if family in MASKED else "bytes")),
+            "data": {"folder": str(self.folder / data), "packing": packed,
                      "sequence_length": self.options.tokens, "global_batch": 8, "microbatch": 4},
             "parallel": {"device": device, "precision": precision},
             "optimizer": {"learning_rate": 2e-3, "warmup_steps": 2, "schedule": "constant"},
-            "run": {"out": str(self.folder / f"{family}-{precision}-{device}"), "steps": self.options.steps, "evaluation_steps": 1},
+            "run": {"out": str(self.folder / f"{name}-{precision}-{device}"), "steps": self.options.steps, "evaluation_steps": 1},
         }
 
     def of(self, family, precision, device):

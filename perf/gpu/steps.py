@@ -41,7 +41,7 @@ SIZES = {
     "loss steps": ("20", "2"),
     "loss width": ("128", "32"),
     "loss tokens": ("64", "16"),
-    "loss families": ("gpt2,gptj,gpt_neox,gpt_neo,bloom,llama,qwen3,bert,roberta", "gpt2,llama,bert"),
+    "loss families": ("gpt2,gptj,gpt_neox,gpt_neo,bloom,llama,qwen3,bert,roberta,gpt2_packed,llama_packed", "gpt2,llama,bert"),
     "gradient families": ("gpt2,gptj,gpt_neox,gpt_neo,bloom,llama,qwen3,bert,roberta", "gpt2,llama"),
     "gradient parameters": ("0", "2"),
     "context": ("1024", "32"),

@@ -59,7 +59,7 @@ Status report(const ReportOptions& options);
 
 struct EvaluateOptions {
   std::string model, data;
-  int64_t sequence_length = 0;  // 0: the model's context
+  int64_t sequence_length = 0;  // EvaluationOptions::sequence_length
   int64_t batch = 4;
   int64_t batches = 0;    // 0: all of the validation split
   bool baseline = false;  // also what byte pairs alone predict

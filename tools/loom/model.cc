@@ -40,9 +40,8 @@ Status evaluate(const EvaluateOptions& options) {
   const int64_t at_a_time = std::min(result->batch, result->sequences);
   if (result->completions) {
     fmt::print(
-        "validation loss {:.4f} nats a token of a completion, perplexity {:.2f}; {} sequences of {} tokens, "
-        "{} "
-        "at a time\n",
+        "validation loss {:.4f} nats a token of a completion, perplexity {:.2f}; {} sequences of {} "
+        "tokens, {} at a time\n",
         result->loss, std::exp(result->loss), result->sequences, result->tokens, at_a_time);
     return {};
   }

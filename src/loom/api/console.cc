@@ -10,8 +10,8 @@
 namespace loom {
 namespace {
 
-/// The keys of the config that have other values than their defaults, a line for each section, as options
-/// have them.
+/// The keys of the config that differ from their defaults, with those that Loom filled in; a line for each
+/// section.
 std::string not_default(const train::Config& config) {
   const format::Json all = train::to_json(config), defaults = train::to_json({});
   std::string lines;

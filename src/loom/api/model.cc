@@ -199,7 +199,8 @@ Result<Evaluation> Model::evaluate(const std::string& dataset, const EvaluationO
   if (result.completions && options.sequence_length == 0) {
     const auto texts = text::open_completions(dataset, text::Split::validation);
     LOOM_TRY(texts.status());
-    result.tokens = std::min(result.tokens, static_cast<int64_t>((*texts)->longest()));
+    constexpr int64_t kRoom = 512;  // for several short texts
+    result.tokens = std::min(result.tokens, std::max(kRoom, static_cast<int64_t>((*texts)->longest())));
   }
   text::BatchOptions batches{result.tokens, result.batch, 0, false};
   batches.pack = result.completions;

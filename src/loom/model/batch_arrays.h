@@ -2,17 +2,16 @@
 // beside them. No kernel's size depends on what a device computes, so the host launches all of a step ahead.
 //
 //   lengths    [batch]  tokens of each sequence before its padding, at least 1; where the spec has padding
-//   positions  [M]      row of the table of positions, counted from that of a sequence's first token; only
-//                       where a sequence has padding before its last token, in a model that counts positions
-//                       from padding; and where sequences hold several texts
+//   positions  [M]      row of the table of positions, counted from that of a sequence's or text's first
+//                       token; only where a sequence has padding before its last token, in a model that
+//                       counts positions from padding, or where sequences hold several texts
 //   begins     [M]      where, in its sequence, the text of each token begins; only where sequences hold
-//   several
-//                       texts
-//   ends       [M]      behind which token it ends; as begins
+//                       several texts
+//   ends       [M]      behind which token that text ends; as begins
 //   rows       [R]      rows that the head puts together, among those that this rank has; -1: another rank's
-//   targets    [R]      theirs
+//   targets    [R]      the targets of `rows`
 //   back       [own]    for each row that this rank has, which of the R it is; -1: none
-//   count               of R, on the host alone
+//   count               how many of the R places count, on the host alone
 //
 // Several texts in a sequence. Targets say where one ends: text::kEndsText stands at its last token.
 // Positions count from the text's first token then. What follows the last text is one more, of padding.

@@ -1,7 +1,8 @@
 // BatchLayout: where a microbatch's derived arrays lie, and what is in them (batch_arrays.h).
 //
-// Who runs steps keeps bytes() for each microbatch beside its tokens and targets. When those are known to the
-// host, and before the first step that reads them, it calls fill() and hands the result on in Pass::arrays.
+// The caller that runs steps keeps bytes() for each microbatch beside its tokens and targets. Once the host
+// knows these, and before the first step that reads them, the caller calls fill() and passes the result on in
+// Pass::arrays.
 // On a GPU fill() writes to the host's copy, which is uploaded together with tokens and targets. A CPU has
 // one copy.
 //

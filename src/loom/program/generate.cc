@@ -153,7 +153,7 @@ class Generator {
   /// Once, before the stage's first pass of the microbatch.
   void load_batch(int m) {
     const std::vector<int> owned = owned_units(job_, stage_);
-    const bool reads = owned.front() == 0 || owned.back() == last_ || job_.attends_by_length();
+    const bool reads = owned.front() == 0 || owned.back() == last_ || job_.attention_reads_batch();
     if (reads && loaded_.insert(m).second)
       emit(Op::batch, -1, m, {{Role::batch, program_.batch, false, true}});
   }
@@ -184,7 +184,7 @@ class Generator {
   }
 
   std::vector<Use> block_uses(std::vector<Use> uses) const {
-    if (job_.attends_by_length()) uses.push_back({Role::batch, program_.batch, true, false});
+    if (job_.attention_reads_batch()) uses.push_back({Role::batch, program_.batch, true, false});
     return uses;
   }
 

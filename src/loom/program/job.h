@@ -133,10 +133,9 @@ struct Job {
   /// What the model asks for, however it is divided: ModelSpec::flops_per_token().
   double flops_per_token() const { return spec.flops_per_token(tokens, targets); }
 
-  /// Whether blocks look at the batch, too: at where the texts of a sequence begin, or at where its
-  /// padding begins, behind which nothing is attended to. In causal models no token before it sees
-  /// it.
-  bool attends_by_length() const { return packed || (spec.padding >= 0 && !spec.causal); }
+  /// Whether blocks read the batch, too: where the texts of a sequence begin, or where its padding begins. In
+  /// causal models no token sees padding behind it.
+  bool attention_reads_batch() const { return packed || (spec.padding >= 0 && !spec.causal); }
 
   /// Whether what this unit saves is made again before its backward.
   bool recomputes(int unit) const {

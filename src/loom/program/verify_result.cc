@@ -131,8 +131,8 @@ class Execution {
     return "";
   }
 
-  bool lacks_lengths(I i) const {
-    return job_.attends_by_length() && i.unit > 0 && i.buffer(Role::batch) < 0;
+  bool lacks_batch(I i) const {
+    return job_.attention_reads_batch() && i.unit > 0 && i.buffer(Role::batch) < 0;
   }
 
   std::string forward(I i) {
@@ -140,7 +140,7 @@ class Execution {
       return "computes with another unit's parameters";
     if (i.unit > 0 && !holds(i, Role::input, What::activation, i.unit - 1, i.microbatch))
       return "its input is not the output of the unit and microbatch before it";
-    if (lacks_lengths(i)) return "does not know where texts end";
+    if (lacks_batch(i)) return "does not know where texts end";
     set(i, Role::output, {What::activation, i.unit, i.microbatch});
     if (i.unit > 0) set(i, Role::saved, {What::saved, i.unit, i.microbatch});
     return "";
@@ -206,7 +206,7 @@ class Execution {
         return "computes with another unit's parameters";
       if (!holds(i, Role::input, What::activation, i.unit - 1, i.microbatch)) return "its input is not there";
       if (!holds(i, Role::saved, What::saved, i.unit, i.microbatch)) return "what forward saved is not there";
-      if (lacks_lengths(i)) return "does not know where texts end";
+      if (lacks_batch(i)) return "does not know where texts end";
     }
     Value gradient = gradient_of(i.unit, i.microbatch);
     const bool tied = i.unit == 0 && units_.back().borrows == 0;

@@ -80,7 +80,7 @@ class StepExecution {
 
   std::string step(I i, const model::Step& step) {
     if (model::is_exchange(step.kernel)) return "computes what the tensor ranks exchange";
-    if (model::attends(step.kernel) && job_.attends_by_length() && i.buffer(Role::batch) < 0)
+    if (model::attends(step.kernel) && job_.attention_reads_batch() && i.buffer(Role::batch) < 0)
       return "does not know where texts end";
     for (const int array : step.reads)
       if (std::string problem = reads(i, array); !problem.empty()) return problem;

@@ -1,6 +1,6 @@
 // BatchSource: the sequences that a step trains on. The sequences of all steps are one endless list, epoch
-// after epoch. Its order depends only on length and seed, not on how many ranks share a step. A step takes
-// the next `global_batch` of them, so nothing has to be remembered between steps.
+// after epoch. Its order depends only on length, packing and seed, not on how many ranks share a step. A step
+// takes the next `global_batch` of them, so nothing has to be remembered between steps.
 //
 // Thread safety: may be used from any thread at once, but for go_on().
 #pragma once

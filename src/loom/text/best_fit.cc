@@ -1,6 +1,7 @@
 #include "text/best_fit.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 

@@ -152,14 +152,14 @@ Result<CompletionBatches> CompletionBatches::create(std::shared_ptr<const Stored
     sizes.push_back(batches.tokens_of(i));
     if (static_cast<int64_t>(all.tokens(i).size()) - 1 > options.sequence_length) ++batches.cut_;
   }
-  batches.texts_ = used.size();
-  if (options.pack) {
-    batches.sequences_ = best_fit(sizes, options.sequence_length);
-    for (std::vector<uint64_t>& texts : batches.sequences_)
-      for (uint64_t& text : texts) text = used[text];
-  } else {
-    for (const uint64_t text : used) batches.sequences_.push_back({text});
-  }
+  const auto add = [&](std::span<const uint64_t> texts) {
+    for (const uint64_t text : texts) batches.texts_.push_back(used[text]);
+    batches.starts_.push_back(batches.texts_.size());
+  };
+  if (options.pack)
+    for (const std::vector<uint64_t>& texts : best_fit(sizes, options.sequence_length)) add(texts);
+  else
+    for (uint64_t text = 0; text < used.size(); ++text) add({&text, 1});
   if (!used.empty()) return batches;
   constexpr int64_t kUncut = std::numeric_limits<int64_t>::max();
   int64_t shortest = kUncut;  // T that has room for a target
@@ -185,17 +185,15 @@ uint64_t CompletionBatches::dataset_key() const {
 
 std::string CompletionBatches::note() const {
   std::string note;
-  if (options_.pack) {
+  if (texts_.size() > windows()) {
     int64_t tokens = 0;
-    for (const std::vector<uint64_t>& texts : sequences_)
-      for (const uint64_t text : texts) tokens += tokens_of(text);
-    note = fmt::format(
-        "{} texts share {} sequences of {} tokens, which are {:.0f} % full", texts_, sequences_.size(),
-        options_.sequence_length,
-        100.0 * static_cast<double>(tokens) /
-            (static_cast<double>(sequences_.size()) * static_cast<double>(options_.sequence_length)));
+    for (const uint64_t text : texts_) tokens += tokens_of(text);
+    note = fmt::format("{} texts share {} sequences of {} tokens, which are {:.0f} % full", texts_.size(),
+                       windows(), options_.sequence_length,
+                       100.0 * static_cast<double>(tokens) /
+                           (static_cast<double>(windows()) * static_cast<double>(options_.sequence_length)));
   }
-  const uint64_t left_out = completions_->size() - texts_;
+  const uint64_t left_out = completions_->size() - texts_.size();
   if (left_out == 0 && cut_ == 0) return note;
   const std::string without =
       left_out == 0 ? "" : fmt::format(" and leave out {}, of which nothing learned is left", left_out);
@@ -210,12 +208,12 @@ std::string CompletionBatches::note() const {
 int64_t CompletionBatches::targets(uint64_t step, int64_t rows) const {
   int64_t count = 0;
   for (int64_t row = 0; row < rows; ++row)
-    for (const uint64_t text : sequences_[example_at(step, row, options_, sequences_.size())])
+    for (const uint64_t text : texts_of(example_at(step, row, options_, windows())))
       count += targets_of(text);
   return count;
 }
 
-void CompletionBatches::put(const std::vector<uint64_t>& texts, std::span<Token> inputs,
+void CompletionBatches::put(std::span<const uint64_t> texts, std::span<Token> inputs,
                             std::span<Token> targets) const {
   size_t first = 0;
   for (const uint64_t text : texts) {
@@ -239,8 +237,8 @@ Status CompletionBatches::read(uint64_t step, Rows rows, std::span<Token> inputs
   std::ranges::fill(targets, kNoTarget);
   for (int64_t row = 0; row < rows.count; ++row) {
     const size_t first = static_cast<size_t>(row) * length;
-    put(sequences_[example_at(step, rows.begin + row, options_, sequences_.size())],
-        inputs.subspan(first, length), targets.subspan(first, length));
+    put(texts_of(example_at(step, rows.begin + row, options_, windows())), inputs.subspan(first, length),
+        targets.subspan(first, length));
   }
   return {};
 }

@@ -78,7 +78,7 @@ class CompletionBatches final : public BatchSource {
   static Result<CompletionBatches> create(std::shared_ptr<const StoredSequences> completions,
                                           const BatchOptions& options);
 
-  uint64_t windows() const override { return sequences_.size(); }
+  uint64_t windows() const override { return starts_.size() - 1; }
   uint64_t dataset_key() const override;
   int64_t targets(uint64_t step, int64_t rows) const override;
   std::string note() const override;
@@ -93,13 +93,16 @@ class CompletionBatches final : public BatchSource {
   int64_t tokens_of(uint64_t text) const {
     return std::min(static_cast<int64_t>(completions_->tokens(text).size()), options_.sequence_length);
   }
+  std::span<const uint64_t> texts_of(uint64_t sequence) const {
+    return std::span(texts_).subspan(starts_[sequence], starts_[sequence + 1] - starts_[sequence]);
+  }
   /// Fills in a sequence of padding without targets.
-  void put(const std::vector<uint64_t>& texts, std::span<Token> inputs, std::span<Token> targets) const;
+  void put(std::span<const uint64_t> texts, std::span<Token> inputs, std::span<Token> targets) const;
 
   std::shared_ptr<const StoredSequences> completions_;
-  std::vector<std::vector<uint64_t>> sequences_;  // the texts of each, of those that have a target
-  uint64_t texts_ = 0;                            // in them
-  uint64_t cut_ = 0;                              // of these, those whose last tokens are cut off
+  std::vector<uint64_t> texts_;       // those that have a target, sequence by sequence
+  std::vector<size_t> starts_ = {0};  // of each sequence's, and behind the last
+  uint64_t cut_ = 0;                  // texts of them whose last tokens are cut off
 };
 
 }  // namespace loom::text

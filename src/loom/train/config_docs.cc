@@ -32,8 +32,8 @@ Loom refuses an unknown key and names the nearest known one. Loom also refuses a
 }
 ```
 
-The run stores its config with every open value filled in, and prints the values that are no defaults. `run.out/config.json` starts the same run again on
-the same number of ranks. For another number of ranks, set `data.microbatch` and `parallel.threads` to 0, and
+The run stores its config with every open value filled in, and prints the values that are no defaults.
+`run.out/config.json` starts the same run again on the same number of ranks. For another number of ranks, set `data.microbatch` and `parallel.threads` to 0, and
 `parallel.sharded_data_parallel_degree` and `parallel.partition` to `auto`.
 )";
 
@@ -163,7 +163,8 @@ const std::vector<KeyDoc>& key_docs() {
        "true, false",
        "",
        "Whether a sequence holds as many texts as it has room for, which do not see each other. Only for a "
-       "dataset of `loom tokenize --completions`."},
+       "dataset of `loom tokenize --completions`. Learned positions behind the longest text stay untrained. "
+       "Predicted times and FLOP/s count attention over whole sequences."},
 
       {"parallel.sharded_data_parallel_degree",
        "whole number",

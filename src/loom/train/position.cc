@@ -61,9 +61,10 @@ Result<Continuation> continuation(const Position& stored, const Config& config, 
   if (length != stored.sequence_length || seed != stored.seed)
     others = fmt::format("the checkpoint has data.sequence_length {} and run.seed {}, the config {} and {}",
                          stored.sequence_length, stored.seed, length, seed);
-  else if (!stored.dataset.empty() && stored.dataset != dataset)
-    others = fmt::format("the checkpoint is of other data than those of {} with data.packing {}",
-                         config.data.folder, config.data.packing);
+  else if (stored.dataset.empty() ? config.data.packing : stored.dataset != dataset)
+    others =
+        fmt::format("the checkpoint is of other data than those of {}, or of another data.packing than {}",
+                    config.data.folder, config.data.packing);
   if (!others.empty()) {
     if (own_run)
       return fail(

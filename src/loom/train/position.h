@@ -1,5 +1,5 @@
 // Position: how far a run has come in its data, as its checkpoints keep it. The sequences of a dataset are
-// one endless list (text/batch_source.h), in an order that the length of sequences and the seed determine.
+// one endless list (text/batch_source.h), which the length of sequences, packing and the seed determine.
 //
 // Thread safety: values; pure functions.
 #pragma once
@@ -17,7 +17,7 @@ struct Position {
   int64_t global_batch = 0;     // of them, in a step
   int64_t sequence_length = 0;  // these three determine the list
   int64_t seed = 0;
-  std::string dataset;  // dataset_key(); "" in checkpoints that did not keep it
+  std::string dataset;  // dataset_key(), also of packing; "" in checkpoints that did not keep it
 
   format::Json to_json() const;
 };
@@ -34,9 +34,9 @@ struct Continuation {
 std::string dataset_key(const text::BatchSource& source);
 
 /// Where a run of this config and dataset goes on after a checkpoint at `stored`. With another
-/// data.global_batch it is the next sequence all the same. Another dataset, data.sequence_length or run.seed
-/// is another list: refused in the checkpoint's own run (invalid_argument), and begun with its first sequence
-/// by one that only begins with the checkpoint, as run.resume_from says.
+/// data.global_batch it is the next sequence all the same. Another dataset, data.sequence_length,
+/// data.packing or run.seed is another list: refused in the checkpoint's own run (invalid_argument), and
+/// begun with its first sequence by one that only begins with the checkpoint, as run.resume_from says.
 Result<Continuation> continuation(const Position& stored, const Config& config, const std::string& dataset,
                                   bool own_run);
 

@@ -63,8 +63,10 @@ void read(const text::ExampleDataset& dataset) {
 
 void read(const std::shared_ptr<const text::StoredSequences>& completions) {
   read(*completions);
-  for (const int64_t length : {1, 7, 64}) {
-    const auto batches = text::CompletionBatches::create(completions, {length, 2});
+  for (const auto& [length, pack] : {std::pair<int64_t, bool>{1, false}, {7, true}, {7, false}, {64, true}}) {
+    text::BatchOptions options{length, 2};
+    options.pack = pack;
+    const auto batches = text::CompletionBatches::create(completions, options);
     if (!batches.ok()) continue;
     std::vector<text::Token> inputs(static_cast<size_t>(2 * length)), targets(inputs.size());
     fuzz::require(batches->read(0, {0, 2}, inputs, targets).ok(), "a completion can be read");

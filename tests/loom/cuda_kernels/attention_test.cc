@@ -61,16 +61,17 @@ struct Case {
         break;
       case Variant::texts: divide(); break;
       case Variant::texts_and_all:
-        s.heads = 4, s.key_value_heads = 2, s.alibi = true, s.window = 17, drop(8);
+        s.heads = 4, s.key_value_heads = 2, s.alibi = true, s.window = 18, drop(8);
         divide();
         break;
     }
   }
-  /// Texts of one token, of several tiles, and up to the end.
+  /// Texts of one token, of several tiles, up to the end, and (of 139 tokens) with one token in its last
+  /// tile.
   void divide() {
     const auto all = static_cast<int32_t>(shape.tokens);
     for (const std::vector<int32_t>& bounds :
-         {std::vector<int32_t>{0, 1, all / 2 + 2, all}, {0, all / 4, all}})
+         {std::vector<int32_t>{0, 1, all / 2 + 2, all}, {0, all / 4, all - 10, all}})
       for (size_t text = 1; text < bounds.size(); ++text) {
         begins.insert(begins.end(), static_cast<size_t>(bounds[text] - bounds[text - 1]), bounds[text - 1]);
         ends.resize(begins.size(), bounds[text]);
@@ -181,7 +182,11 @@ void check(Variant variant, int64_t head_size, int64_t tokens, const std::vector
   const auto dout = as<T>(random_values(s.batch * s.tokens * s.width(), 2));
   const Outputs expected = on_cpu(s, doubles(qkv), doubles(dout));
   const Outputs actual = on_emulator(s, qkv, dout, seeds[0]);
-  const double tolerance = std::is_same_v<T, float> ? 5e-6 : std::is_same_v<T, bf16> ? 1.5e-2 : 2e-3;
+  // A text of one token has gradients of scores that cancel, all but what is rounded.
+  const double of_short = s.begins != nullptr ? 2e-3 : 1.5e-3;
+  const double tolerance = std::is_same_v<T, float>  ? 5e-6
+                           : std::is_same_v<T, bf16> ? 10 * of_short
+                                                     : of_short;
   expect_rows("out", actual.out, expected.out, s.head_size, tolerance);
   expect_rows("lse", actual.lse, expected.lse, 1, 1e-5);
   expect_rows("dqkv", actual.dqkv, expected.dqkv, s.head_size, tolerance);
@@ -226,6 +231,7 @@ TYPED_TEST(AttentionKernels, SeveralTexts) {
 }
 TYPED_TEST(AttentionKernels, SeveralTextsWithEverything) {
   for (const int64_t size : {7, 64, 128, 256}) check<TypeParam>(Variant::texts_and_all, size, 48, {6});
+  check<TypeParam>(Variant::texts_and_all, 64, 139, {6});
 }
 TYPED_TEST(AttentionKernels, ASequenceOfLengthZeroGetsZeros) {
   Case c(Variant::padded, 64, 70);

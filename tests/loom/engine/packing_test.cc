@@ -94,15 +94,18 @@ TEST(Packing, EveryLayoutHasTheLossesOfOneRank) {
       for (size_t step = 0; step < wanted.size(); ++step)
         EXPECT_NEAR(got[step], wanted[step], 1e-5 * wanted[step]) << step;
     };
-    program::Job shards = one, stages = one, tensor = one, memory = one, all = one;
+    program::Job shards = one, stages = one, tensor = one, memory = one, all = one, interleaved = one;
     shards.world = shards.degree = 2, shards.microbatches = 2, shards.checkpoint_group = 1;
-    stages.world = stages.pipeline_degree = 2, stages.microbatches = 4;
+    stages.world = stages.pipeline_degree = 3,
+    stages.microbatches = 4;  // one with neither embedding nor head
+    interleaved.world = interleaved.pipeline_degree = 2, interleaved.microbatches = 4;
+    interleaved.schedule = program::Schedule::interleaved, interleaved.virtual_stages = 2;
     tensor.world = tensor.tensor_degree = 2;
     memory.world = memory.tensor_degree = 2, memory.divides_rows = true, memory.prescaled_batch = false;
     all.world = 4, all.pipeline_degree = all.tensor_degree = 2, all.microbatches = 2,
     all.prescaled_batch = false;
     all.offload = true, all.loading_horizon = 2;
-    for (const program::Job& job : {shards, stages, tensor, memory, all}) expect_same(job);
+    for (const program::Job& job : {shards, stages, interleaved, tensor, memory, all}) expect_same(job);
   }
 }
 

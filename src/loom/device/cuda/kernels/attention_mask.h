@@ -7,29 +7,33 @@ namespace loom::cuda {
 
 inline constexpr float kLog2E = 1.44269504f, kLn2 = 0.69314718f;
 
+LOOM_DEVICE int smaller(int a, int b) { return a < b ? a : b; }
+LOOM_DEVICE int larger(int a, int b) { return a > b ? a : b; }
+
 /// A query sees keys [first_key(query), last_key(query)).
 struct VisibleKeys {
   int tokens, length, window;
   bool causal;
-  const int32_t *begins, *ends;  // of the sequence's tokens, or null
+  int first_row;  // of the sequence, in the batch
+  const AttentionArguments& arguments;
 
   LOOM_DEVICE VisibleKeys(const AttentionArguments& a, int batch)
       : tokens(static_cast<int>(a.tokens)),
         length(a.lengths != nullptr ? a.lengths[batch] : static_cast<int>(a.tokens)),
         window(static_cast<int>(a.window)),
         causal(a.causal != 0),
-        begins(a.begins != nullptr ? a.begins + int64_t{batch} * a.tokens : nullptr),
-        ends(a.ends != nullptr ? a.ends + int64_t{batch} * a.tokens : nullptr) {}
+        first_row(batch * tokens),
+        arguments(a) {}
   /// `query` is below `tokens`.
   LOOM_DEVICE int first_key(int query) const {
     const int in_window = window > 0 && query >= window ? query + 1 - window : 0;
-    return begins != nullptr && begins[query] > in_window ? begins[query] : in_window;
+    return arguments.begins != nullptr ? larger(arguments.begins[first_row + query], in_window) : in_window;
   }
   /// The queries that see any of the keys up to `key` are before this one. Causal only.
   LOOM_DEVICE int last_query(int key) const {
     if (key >= tokens) return tokens;
     const int in_window = window > 0 && key + window < tokens ? key + window : tokens;
-    return ends != nullptr && ends[key] < in_window ? ends[key] : in_window;
+    return arguments.ends != nullptr ? smaller(arguments.ends[first_row + key], in_window) : in_window;
   }
   LOOM_DEVICE int last_key(int query) const { return causal ? query + 1 : length; }
   LOOM_DEVICE bool sees(int query, int key) const {
@@ -46,8 +50,6 @@ struct VisibleKeys {
 struct TileRange {
   int first, end;
 };
-LOOM_DEVICE int smaller(int a, int b) { return a < b ? a : b; }
-
 /// The tiles of keys that any of the queries [query, query + queries) sees.
 LOOM_DEVICE TileRange key_tiles(const VisibleKeys& visible, int query, int queries, int tile) {
   const int last = smaller(query + queries, visible.tokens) - 1, end = visible.last_key(last);
