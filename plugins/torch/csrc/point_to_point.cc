@@ -96,7 +96,7 @@ WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
   made.type = c10d::OpType::RECV;
   made.title = "weft:recv";
   made.queue = {peer == rank_ ? QueueKey::kSend : QueueKey::kReceive, peer};  // a copy is on one stream
-  made.inputs = {tensor};  // the profiler shows its shape
+  made.inputs = {tensor};                                                     // the profiler shows its shape
   made.outputs = {tensor};
   return run(std::move(made), true, c10d::kUnsetTimeout);
 }
