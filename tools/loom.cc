@@ -93,7 +93,7 @@ void declare(CLI::App& app, Everything& e) {
   evaluate->add_option("data", e.evaluate.data, "Folder of the dataset")->required();
   evaluate->add_option(
       "--sequence-length", e.evaluate.sequence_length,
-      "Tokens of a sequence; the model's context, of completions only what the longest text needs");
+      "Tokens of a sequence; the model's context, of completions at most 512, or the longest text");
   evaluate->add_option("--batch", e.evaluate.batch, "Sequences at a time")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));

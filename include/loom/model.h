@@ -42,7 +42,7 @@ struct ClassProbability {
 };
 
 struct EvaluationOptions {
-  int64_t sequence_length = 0;  // 0: the model's context, of completions only what the longest text needs
+  int64_t sequence_length = 0;  // 0: the model's context; of completions at most 512 or the longest text
   int64_t batch = 4;            // sequences of a batch; the last batch has the rest
   int64_t batches = 0;          // 0: all of the validation split
   /// Called after each batch, with the number of batches done and of all batches.
@@ -78,8 +78,8 @@ class LOOM_API Model {
   /// not_finite (the weights give a loss that is not finite).
   Result<Evaluation> evaluate(const std::string& dataset, const EvaluationOptions& options = {});
   /// The prompt, continued until the end of text or by `tokens` tokens. Errors: as logits(); not_found (no
-  /// tokenizer), invalid_argument (an option; an empty prompt, if the tokenizer has no token to begin a
-  /// text), not_finite (the weights give logits that are not finite).
+  /// tokenizer), invalid_argument (an option; a prompt without tokens, if the tokenizer has none for a
+  /// line's end and none that ends a text), not_finite (the weights give logits that are not finite).
   Result<std::string> sample(const std::string& prompt, const SamplingOptions& options = {});
   /// Names of a classifier's classes, in the order of their numbers; the numbers if it has no names. Empty
   /// for other models.

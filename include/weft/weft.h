@@ -686,8 +686,8 @@ WEFT_API weftResult_t weftCommWindowDeregister(weftComm_t comm, weftWindow_t win
 
 /* Writes `count` elements of localbuff into rank `peer`'s part of the window, `peerWinOffset` bytes from its
  * start, then signals, unless sigIdx is WEFT_SIGNAL_NONE. The call is complete when localbuff may be reused;
- * the data may not have reached the peer. `peer` may be the caller. With a count of 0 it is weftSignal.
- * `flags` is 0. */
+ * the data may not have reached the peer. `peer` may be the caller. With a count of 0 it only
+ * signals, and needs no window. `flags` is 0. */
 WEFT_API weftResult_t weftPutSignal(const void* localbuff, size_t count, weftDataType_t datatype, int peer,
                                     weftWindow_t peerWin, size_t peerWinOffset, int sigIdx, int ctx,
                                     unsigned int flags, weftComm_t comm, weftStream_t stream);

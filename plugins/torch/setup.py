@@ -23,9 +23,9 @@ import find_weft  # noqa: E402
 def path_outside():
     """Where this Python finds packages without what pip sets for a build: in the environment, of the user and of the system."""
     hidden = ("PYTHONPATH", "PYTHONNOUSERSITE")
-    outside = subprocess.run([sys.executable, "-c", "import json, sys; print(json.dumps(sys.path[1:]))"], check=True, capture_output=True,
-                             text=True, env={name: value for name, value in os.environ.items() if name not in hidden})
-    return json.loads(outside.stdout)
+    outside = subprocess.run([sys.executable, "-c", "import json, sys; print(json.dumps(sys.path[1:]))"], check=True,
+                             stdout=subprocess.PIPE, text=True, env={name: value for name, value in os.environ.items() if name not in hidden})
+    return json.loads(outside.stdout.splitlines()[-1])
 
 
 try:

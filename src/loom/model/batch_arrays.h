@@ -4,7 +4,8 @@
 //   lengths    [batch]  tokens of each sequence before its padding, at least 1; where the spec has padding
 //   positions  [M]      row of the table of positions, counted from that of a sequence's or text's first
 //                       token; only where a sequence has padding before its last token, in a model that
-//                       counts positions from padding, or where sequences hold several texts
+//                       counts positions from padding; or, in a model with learned positions,
+//                       where sequences hold several texts
 //   begins     [M]      where, in its sequence, the text of each token begins; only where sequences hold
 //                       several texts
 //   ends       [M]      behind which token that text ends; as begins

@@ -25,8 +25,9 @@ Result<int> device_from(int device);
 /// A communicator that begins a job; `config` may be null. With auto, a device that Weft cannot use is
 /// yielded to NCCL. If it is not yielded, the code that opens the device reports its error.
 Result<CommSpec> spec_of(const weftConfig_t* config);
-/// A child of split or shrink. If it inherits a device that the parent yielded, it yields it, too. Otherwise
-/// a split decides as spec_of() does. A shrink yields nothing, since its ranks exchange nothing.
+/// A child of split or shrink. If it inherits a device that the parent yielded, it yields it, too, with
+/// backend auto and without strict. Otherwise a split decides as spec_of() does. A shrink yields nothing,
+/// since its ranks exchange nothing.
 Result<CommSpec> spec_of_child(weftComm_t parent, const engine::CommOptions& parents,
                                const weftConfig_t* config, bool is_split);
 

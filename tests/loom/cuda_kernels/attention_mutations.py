@@ -83,7 +83,7 @@ BREAKS = {
         ("larger(«arguments.begins[first_row + query]», in_window)", "in_window"),
         ("larger(«arguments.begins[first_row + query]», in_window)", "arguments.begins[first_row + query] + 1"),
         ("first_row(«batch * tokens»)", "0"),
-        ("key + window < tokens ? «key + window» : tokens", "key + window - 1"),
+        ("window < tokens - key ? «key + window» : tokens", "key + window - 1"),
         ("smaller(«arguments.ends[first_row + key]», in_window)", "arguments.ends[first_row + key] - 1"),
         ("visible.last_query(«key + keys - 1»)", "key"),
         ("key / tile", "key / tile + 1"),

@@ -135,7 +135,16 @@ TEST_F(CompletionRuns, PackingIsOfOneRunAndOfCompletions) {
   config_.run.steps = 6;
   config_.run.out = folder_ / "once";
   EXPECT_TRUE(fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument, "packing"));
+  // As a checkpoint that did not keep which data it is of.
+  const std::string manifest = folder_ / "once/checkpoints/step-00000004/manifest.json";
+  LOOM_ASSERT_OK(format::read_json(manifest));
+  format::Json without = *format::read_json(manifest);
+  without["data"].erase("dataset");
+  without.erase("hashes");
+  LOOM_ASSERT_OK(format::write_json(manifest, without));
   config_.data.packing = true;
+  EXPECT_TRUE(fails_with(train::Trainer::create(config_, nullptr), Code::invalid_argument,
+                         "or of another data.packing than true"));
   config_.data.folder = folder_ / "tokens";
   make_tokens(config_.data.folder);
   config_.run.out = folder_ / "other";

@@ -32,7 +32,7 @@ struct VisibleKeys {
   /// The queries that see any of the keys up to `key` are before this one. Causal only.
   LOOM_DEVICE int last_query(int key) const {
     if (key >= tokens) return tokens;
-    const int in_window = window > 0 && key + window < tokens ? key + window : tokens;
+    const int in_window = window > 0 && window < tokens - key ? key + window : tokens;
     return arguments.ends != nullptr ? smaller(arguments.ends[first_row + key], in_window) : in_window;
   }
   LOOM_DEVICE int last_key(int query) const { return causal ? query + 1 : length; }
