@@ -550,7 +550,7 @@ class OnAMachineOfScripts(InFolder):
             f"ncu --clock-control none --kernel-name regex:loom_ --launch-count 100 --csv --page raw --print-units base --metrics gpu__time_duration.sum,",
             "loom_probe gradients --gpu 0 --families gpt2,gptj,gpt_neox,gpt_neo,bloom,llama,qwen3,bert,roberta --parameters 0 ",
             "loom_probe ceilings --vocabulary 50257 --cube 8192 --copy 1073741824 --repeats 20 --tokens 1024 --layers 48 --width 1600 --heads 25 --batch 16 ",
-            "loom_losses.py " + f"{folder}/loom --steps 20 --width 128 --tokens 64 --families gpt2,gptj,gpt_neox,gpt_neo,bloom,llama,qwen3,bert,roberta --precisions fp32 ",
+            "loom_losses.py " + f"{folder}/loom --steps 20 --width 128 --tokens 64 --families gpt2,gptj,gpt_neox,gpt_neo,bloom,llama,qwen3,bert,roberta,gpt2_packed,llama_packed --precisions fp32 ",
             "loom_step --gpu 0 --precision bf16 --vocabulary 50257 --tokens 1024 --layers 48 --width 1600 --heads 25 --batch 16 --steps 8 --kernels ",
             "loom_step --gpu 0 --precision bf16 --attention cudnn --vocabulary 50257 --tokens 1024 --layers 12 --width 768 --heads 12 --batch 64 --steps 30 --kernels ",
             "torch_gpt2.py compiled --tokens 1024 --layers 12 --width 768 --heads 12 --batch 64 --steps 30 ",
