@@ -33,8 +33,8 @@ struct Breakdown {
 ///
 /// The time between an instruction's end and the beginning of the next one is waiting. It is charged to the
 /// kind that is waited for: the youngest communication that the next instruction comes after, or, where the
-/// stages of a pipeline meet, the norm. Of the measured time of the norm and the mean loss, `met_us` is
-/// waiting, too, since ranks meet in them. `held_us` is as in program::Forecast.
+/// stages of a pipeline meet, the norm. Ranks meet in the norm and the mean loss:
+/// `met_us` of their measured time is waiting, too. `held_us` is as in program::Forecast.
 Breakdown breakdown_of(const program::Program& program, std::span<const program::Interval> intervals,
                        double step_us, bool collectives_apart, double met_us = 0, double call_us = 0,
                        std::span<const double> held_us = {});

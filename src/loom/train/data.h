@@ -1,5 +1,5 @@
-// What a run trains on and what it validates with, by its task: windows of tokens, windows with some tokens
-// hidden, texts of which parts are learned, or texts with labels.
+// Data of a run, for training and for validation. The task says which: windows of tokens, windows with some
+// tokens hidden, texts of which parts are learned, or texts with labels.
 //
 // Thread safety: values; functions read files.
 #pragma once

@@ -35,8 +35,8 @@ std::string dataset_key(const text::BatchSource& source);
 
 /// Where a run of this config and dataset goes on after a checkpoint at `stored`. With another
 /// data.global_batch it is the next sequence all the same. Another dataset, data.sequence_length,
-/// data.packing or run.seed is another list: refused in the checkpoint's own run (invalid_argument), and
-/// begun with its first sequence by one that only begins with the checkpoint, as run.resume_from says.
+/// data.packing or run.seed is another list. The checkpoint's own run is refused then (invalid_argument). A
+/// run that only begins with the checkpoint, as run.resume_from says, begins with the list's first sequence.
 Result<Continuation> continuation(const Position& stored, const Config& config, const std::string& dataset,
                                   bool own_run);
 

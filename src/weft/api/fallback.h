@@ -3,9 +3,9 @@
 // Weft cannot use the device of a rank. It has the same ranks. A collective of Weft makes it: at the first
 // collective that needs it, or at once.
 //
-// A communicator has a Fallback only where it can be needed: with backend nccl, where a rank yields its
-// device, or on host memory if the machine has a CUDA driver. Otherwise a communicator of GPU memory does all
-// operations itself.
+// A communicator has a Fallback only where it can be needed. That is with backend nccl, where a rank yields
+// its device, or on host memory if the machine has a CUDA driver. Otherwise a communicator of GPU memory does
+// all operations itself.
 //
 // Thread safety: as communicators; abort() and health() from any thread.
 #pragma once

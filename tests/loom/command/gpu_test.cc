@@ -96,6 +96,8 @@ TEST_F(OnGpus, AutoTrainsOnCpusWhereThereIsNoGpu) {
   EXPECT_EQ(outcome.code, 0) << outcome.text;
   EXPECT_NE(outcome.text.find("computes on CPUs, for rank 0 has no GPU: "), std::string::npos)
       << outcome.text;
+  EXPECT_EQ((*format::read_json(folder_ / "run/config.json"))["parallel"]["device"], "cpu")
+      << "as the run stores its config";
   EXPECT_NE(outcome.text.find("step 2/2"), std::string::npos) << outcome.text;
 }
 

@@ -2,6 +2,7 @@
 // bits in every order of threads.
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "base/workers.h"
 #include "cuda_kernels/emulator/emulator.h"
 #include "device/cuda/kernels/attention_launch.h"
+#include "ops/texts.h"
 
 namespace loom::cuda::attention_test {
 namespace {
@@ -35,7 +37,8 @@ enum class Variant {
 
 struct Case {
   AttentionShape shape;
-  std::vector<int32_t> lengths, begins, ends;
+  std::vector<int32_t> lengths;
+  std::optional<testing::Texts> texts;
 
   Case(Variant variant, int64_t head_size, int64_t tokens) {
     AttentionShape& s = shape;
@@ -66,17 +69,9 @@ struct Case {
         break;
     }
   }
-  /// Texts of one token, of several tiles, up to the end, and (of 139 tokens) with one token in its last
-  /// tile.
   void divide() {
-    const auto all = static_cast<int32_t>(shape.tokens);
-    for (const std::vector<int32_t>& bounds :
-         {std::vector<int32_t>{0, 1, all / 2 + 2, all}, {0, all / 4, all - 10, all}})
-      for (size_t text = 1; text < bounds.size(); ++text) {
-        begins.insert(begins.end(), static_cast<size_t>(bounds[text] - bounds[text - 1]), bounds[text - 1]);
-        ends.resize(begins.size(), bounds[text]);
-      }
-    shape.begins = begins.data(), shape.ends = ends.data();
+    texts.emplace(shape.tokens);
+    texts->divide(shape);
   }
   void drop(uint64_t first) { shape.dropout = {0.3f, {42, 3, 5}, first}; }
   void pad() {

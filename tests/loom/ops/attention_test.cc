@@ -1,5 +1,6 @@
 #include "base/workers.h"
 #include "ops/arrays.h"
+#include "ops/texts.h"
 
 namespace loom::testing {
 namespace {
@@ -99,21 +100,6 @@ TEST_P(Attention, IsTheReference) {
   }
 }
 
-/// Where the texts of two sequences begin and end: of one token, over several tiles, and up to the end.
-struct Texts {
-  std::vector<int32_t> begins, ends;
-
-  explicit Texts(int64_t tokens) {
-    const auto all = static_cast<int32_t>(tokens);
-    for (const std::vector<int32_t>& bounds :
-         {std::vector<int32_t>{0, 1, all / 2 + 2, all}, {0, all / 4, all}})
-      for (size_t text = 1; text < bounds.size(); ++text) {
-        begins.insert(begins.end(), static_cast<size_t>(bounds[text] - bounds[text - 1]), bounds[text - 1]);
-        ends.resize(begins.size(), bounds[text]);
-      }
-  }
-};
-
 /// The masks of all families: windows that end in a tile and at its edge, padding, ALiBi; and texts that
 /// share a sequence.
 std::vector<AttentionShape> masked_shapes(int64_t tokens, const std::vector<int32_t>& lengths,
@@ -129,8 +115,7 @@ std::vector<AttentionShape> masked_shapes(int64_t tokens, const std::vector<int3
   shared.heads = 6, shared.key_value_heads = 2;
   one_key.heads = 3, one_key.key_value_heads = 1;
   AttentionShape several = shape_of(2, tokens, 2, 3, 0.25f), several_and_all = shared;
-  for (AttentionShape* s : {&several, &several_and_all})
-    s->begins = texts.begins.data(), s->ends = texts.ends.data();
+  for (AttentionShape* s : {&several, &several_and_all}) texts.divide(*s);
   return {window, narrow, both_ways, dropped, alibi, shared, one_key, several, several_and_all};
 }
 

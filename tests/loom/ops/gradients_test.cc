@@ -5,6 +5,7 @@
 // the output and the gradients. What adds to an array is given one that is not zero.
 #include "base/workers.h"
 #include "ops/arrays.h"
+#include "ops/texts.h"
 
 namespace loom::testing::gradients_test {
 namespace {
@@ -574,14 +575,9 @@ TEST_P(EveryOperator, Attention) {
     both_ways.lengths = lengths.data();
     alibi.alibi = true;
     shared.heads = 6, shared.key_value_heads = 2, shared.dropout = dropout_of(0.3f);
-    ops::AttentionShape texts = shared;  // each sequence is two
-    std::vector<int32_t> begins, ends;
-    for (int64_t t = 0; t < 2 * tokens; ++t) {
-      const int64_t half = tokens / 2, in_sequence = t % tokens;
-      begins.push_back(static_cast<int32_t>(in_sequence < half ? 0 : half));
-      ends.push_back(static_cast<int32_t>(in_sequence < half ? half : tokens));
-    }
-    texts.begins = begins.data(), texts.ends = ends.data();
+    const Texts bounds(tokens);
+    ops::AttentionShape texts = shared;
+    bounds.divide(texts);
     for (const ops::AttentionShape& s : {plain, dropped, window, both_ways, alibi, shared, texts})
       expect_right(AttentionCase{s}, 3);
   }
